@@ -1,0 +1,58 @@
+//! The engine: a definition, its sources and a scope become staged files and a report.
+
+use crate::run::{Progress, RowCounts, RunError, Scope, SourceFile, StagedPartition, Warning};
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+/// What an attempt computes.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Job {
+    /// The definition's text, as accepted.
+    pub definition: String,
+    /// What is rebuilt.
+    pub scope: Scope,
+    /// Where relative source paths start.
+    pub source_root: PathBuf,
+    /// The attempt's own folder, made by the caller: partition files go straight into it.
+    pub staging: PathBuf,
+}
+
+/// What an attempt computed. Every file named in it is written, hashed and synced, and so is the staging folder.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Report {
+    /// For a scope of partitions each of them, in order; for `full` those that have rows.
+    pub partitions: Vec<StagedPartition>,
+    /// The books.
+    pub rows: RowCounts,
+    /// The files read, in the order of their paths.
+    pub sources: Vec<SourceFile>,
+    /// What the reader of the run should look at.
+    pub warnings: Vec<Warning>,
+}
+
+/// Why there is no report.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EngineError {
+    /// It failed; the error says how and in which class. A dead child is class `lost`.
+    #[error("{}", .0.detail)]
+    Failed(RunError),
+    /// It was stopped because the caller asked.
+    #[error("the computation was cancelled")]
+    Cancelled,
+}
+
+/// Computes what a run needs, in a way that can be stopped at any time.
+#[async_trait]
+pub trait Engine: Send + Sync {
+    /// Computes the job. When this returns, however it does, nothing of it runs any more, so the staging folder is the
+    /// caller's alone. Cancelling stops it at once.
+    async fn compute(
+        &self,
+        job: Job,
+        progress: watch::Sender<Progress>,
+        cancel: CancellationToken,
+    ) -> Result<Report, EngineError>;
+}

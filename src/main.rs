@@ -1,0 +1,2 @@
+//! Refrain.
+fn main() {}

@@ -1,0 +1,103 @@
+//! What is decided for each partition of a run.
+
+use super::{CatalogEntry, Content, Previous, StagedPartition};
+use crate::partition::PartitionKey;
+use serde::{Deserialize, Serialize};
+
+/// What a run did to a partition, by the catalog.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// It had none and has rows now.
+    Created,
+    /// It has other rows, or its damaged file was put right.
+    Replaced,
+    /// It is what it was, to the byte.
+    Unchanged,
+    /// It had rows and now has none.
+    Cleared,
+    /// It had none and has none.
+    Empty,
+}
+
+impl Outcome {
+    /// The outcome's name on the wire and in the database.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Outcome::Created => "created",
+            Outcome::Replaced => "replaced",
+            Outcome::Unchanged => "unchanged",
+            Outcome::Cleared => "cleared",
+            Outcome::Empty => "empty",
+        }
+    }
+
+    /// The outcome of that name.
+    pub fn parse(text: &str) -> Option<Self> {
+        use Outcome::{Cleared, Created, Empty, Replaced, Unchanged};
+        [Created, Replaced, Unchanged, Cleared, Empty].into_iter().find(|o| o.as_str() == text)
+    }
+}
+
+/// What publishing does to the files of a partition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// The live file becomes the one with this digest, staged under this name in the decided token's folder.
+    Put {
+        /// The staged file's name.
+        file: String,
+        /// Its digest in hex.
+        sha256: String,
+    },
+    /// No file is left.
+    Clear,
+}
+
+/// One partition as decided.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Decided {
+    /// The canonical key.
+    pub partition: PartitionKey,
+    /// What the run does to it, by the catalog.
+    pub outcome: Outcome,
+    /// What it will hold; none where it will be absent.
+    pub content: Option<Content>,
+    /// The staged file's name; none where it will be absent.
+    pub file: Option<String>,
+    /// What it held before.
+    pub previous: Option<Previous>,
+}
+
+impl Decided {
+    /// What publishing does to the files.
+    pub fn action(&self) -> Action {
+        match (&self.file, &self.content) {
+            (Some(file), Some(content)) => Action::Put { file: file.clone(), sha256: content.sha256.clone() },
+            _ => Action::Clear,
+        }
+    }
+}
+
+/// Decides one partition: outcomes come from the catalog, and `unchanged` needs the live file too.
+///
+/// `live_sha256` is the digest of the live file, hashed anew; none where there is no file.
+pub fn decide(staged: &StagedPartition, entry: Option<&CatalogEntry>, live_sha256: Option<&str>) -> Decided {
+    let content = staged.file.as_ref().map(|_| Content {
+        rows: staged.rows,
+        totals: staged.totals.clone(),
+        source_rows: staged.source_rows,
+        bytes: staged.bytes,
+        sha256: staged.sha256.clone(),
+    });
+    let outcome = match (entry, &content) {
+        (None, None) => Outcome::Empty,
+        (Some(_), None) => Outcome::Cleared,
+        (None, Some(_)) => Outcome::Created,
+        (Some(old), Some(new)) if old.content.sha256 == new.sha256 && live_sha256 == Some(new.sha256.as_str()) => {
+            Outcome::Unchanged
+        }
+        (Some(_), Some(_)) => Outcome::Replaced,
+    };
+    let previous = entry.map(|e| Previous { rows: e.content.rows, totals: e.content.totals.clone(), run_id: e.run_id });
+    Decided { partition: staged.partition.clone(), outcome, content, file: staged.file.clone(), previous }
+}

@@ -1,0 +1,137 @@
+//! What an attempt tells of itself: its progress, and the books of promise 5.
+
+use super::Totals;
+use crate::partition::PartitionKey;
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What an attempt is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stage {
+    /// Claimed, nothing read yet.
+    Claimed,
+    /// Listing the source files and looking at their schemas.
+    Listing,
+    /// Reading and aggregating.
+    Scanning,
+    /// Writing partition files into staging.
+    Staging,
+    /// Moving files into the table.
+    Publishing,
+    /// Ended.
+    Done,
+}
+
+/// How far an attempt is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    /// What it is doing.
+    pub stage: Stage,
+    /// Source files looked at.
+    pub files: u64,
+    /// Rows of those files.
+    pub rows: u64,
+    /// Rows read so far.
+    pub rows_read: u64,
+    /// Partitions to stage.
+    pub partitions: u64,
+    /// Partitions staged so far.
+    pub partitions_staged: u64,
+    /// Partitions published so far.
+    pub partitions_published: u64,
+    /// Why publishing waits, where it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting_for: Option<String>,
+}
+
+impl Progress {
+    /// Nothing done yet, at `stage`.
+    pub fn at(stage: Stage) -> Self {
+        Self {
+            stage,
+            files: 0,
+            rows: 0,
+            rows_read: 0,
+            partitions: 0,
+            partitions_staged: 0,
+            partitions_published: 0,
+            waiting_for: None,
+        }
+    }
+}
+
+/// The books of a run: `read = in_scope + out_of_scope + filtered + rejected`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RowCounts {
+    /// Rows of all the sources.
+    pub read: u64,
+    /// Rows that went into a partition.
+    pub in_scope: u64,
+    /// Rows of other partitions, or of a file that is no source of theirs.
+    pub out_of_scope: u64,
+    /// Rows of the scope that `where` left out.
+    pub filtered: u64,
+    /// Rows without a partition value, or with a value that does not fit its type.
+    pub rejected: u64,
+    /// Out-of-scope rows by their partition: the 100 largest, and the rest under `other`.
+    pub out_of_scope_by_partition: BTreeMap<String, u64>,
+}
+
+impl RowCounts {
+    /// How many partitions are listed one by one.
+    pub const LISTED_PARTITIONS: usize = 100;
+
+    /// Whether the books balance.
+    pub fn balance(&self) -> bool {
+        Some(self.read)
+            == self
+                .in_scope
+                .checked_add(self.out_of_scope)
+                .and_then(|sum| sum.checked_add(self.filtered))
+                .and_then(|sum| sum.checked_add(self.rejected))
+    }
+}
+
+/// A source file that was read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceFile {
+    /// Its path as the pipeline names it, relative to the source root where it lies below it.
+    pub path: String,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// Its rows.
+    pub rows: u64,
+    /// When it was last written.
+    pub modified: DateTime<Utc>,
+}
+
+/// Something that a reader of the run should look at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Warning {
+    /// A stable name such as `strays-next-door`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// What was found, and what setting changes it.
+    pub detail: String,
+}
+
+/// A partition as an attempt computed it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StagedPartition {
+    /// The canonical key.
+    pub partition: PartitionKey,
+    /// The file's name in the attempt's staging folder; none where no row is left.
+    pub file: Option<String>,
+    /// Rows of the file.
+    pub rows: u64,
+    /// Each measure rolled up over the rows.
+    pub totals: Totals,
+    /// Source rows that went in.
+    pub source_rows: u64,
+    /// Size of the file in bytes.
+    pub bytes: u64,
+    /// Digest of the file in hex; empty without a file.
+    pub sha256: String,
+}

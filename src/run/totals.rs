@@ -1,0 +1,233 @@
+//! Totals: each measure rolled up over the rows of a partition, and over partitions.
+
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Serialize, Serializer};
+
+/// How a measure rolls up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fold {
+    /// Counts and sums add.
+    Add,
+    /// The least.
+    Min,
+    /// The greatest.
+    Max,
+    /// No total (averages, distinct counts).
+    None,
+}
+
+/// A value of a measure.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "type", content = "value")]
+pub enum Scalar {
+    /// A whole number, as text since it may have 128 bits.
+    Int(#[serde(with = "int_text")] i128),
+    /// `unscaled / 10^scale`.
+    Decimal {
+        /// The integer.
+        #[serde(with = "int_text")]
+        unscaled: i128,
+        /// Digits after the point.
+        scale: u8,
+    },
+    /// A double.
+    Float(f64),
+    /// A text, or a date or datetime in its text form, whose order is the order of time.
+    Text(String),
+    /// A truth value.
+    Bool(bool),
+}
+
+/// One measure's total.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// The measure's name.
+    pub name: String,
+    /// How it rolls up.
+    pub fold: Fold,
+    /// The total; null where there is none.
+    pub value: Option<Scalar>,
+}
+
+/// The totals of a partition, in the order of the definition's measures.
+///
+/// Serialised as a list it keeps types (for the database); [`Totals::on_the_wire`] gives the map that answers carry.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Totals(pub Vec<Measured>);
+
+/// Totals as answers carry them: a map from measure to number, decimal text or null.
+#[derive(Debug)]
+pub struct WireTotals<'a>(&'a Totals);
+
+impl Totals {
+    /// The map that answers carry.
+    pub fn on_the_wire(&self) -> WireTotals<'_> {
+        WireTotals(self)
+    }
+
+    /// Rolls the totals of partitions up. A measure that some partition lacks, or folds in another way, is null.
+    pub fn roll_up<'a>(parts: impl IntoIterator<Item = &'a Totals>) -> Totals {
+        let mut parts = parts.into_iter();
+        let Some(first) = parts.next() else { return Totals::default() };
+        parts.fold(first.clone(), |sum, next| sum.and(next))
+    }
+
+    /// These totals and another partition's together.
+    #[must_use]
+    pub fn and(mut self, other: &Totals) -> Totals {
+        for mine in &mut self.0 {
+            let theirs = other.0.iter().find(|m| m.name == mine.name);
+            *mine = match theirs {
+                Some(t) if t.fold == mine.fold && t.fold != Fold::None => Measured {
+                    name: mine.name.clone(),
+                    fold: mine.fold,
+                    value: fold(mine.fold, mine.value.take(), t.value.clone()),
+                },
+                _ => Measured { name: mine.name.clone(), fold: Fold::None, value: None },
+            };
+        }
+        for theirs in &other.0 {
+            if !self.0.iter().any(|m| m.name == theirs.name) {
+                self.0.push(Measured { name: theirs.name.clone(), fold: Fold::None, value: None });
+            }
+        }
+        self
+    }
+}
+
+/// A null is the total of nothing but nulls, so it leaves the other side as it is. Values of two types, or a sum that
+/// does not fit 128 bits, have no total.
+fn fold(how: Fold, a: Option<Scalar>, b: Option<Scalar>) -> Option<Scalar> {
+    let (a, b) = match (a, b) {
+        (None, other) | (other, None) => return other,
+        (Some(a), Some(b)) => (a, b),
+    };
+    match how {
+        Fold::None => None,
+        Fold::Add => add(&a, &b),
+        Fold::Min => Some(if compare(&a, &b)?.is_le() { a } else { b }),
+        Fold::Max => Some(if compare(&a, &b)?.is_ge() { a } else { b }),
+    }
+}
+
+fn add(a: &Scalar, b: &Scalar) -> Option<Scalar> {
+    match (a, b) {
+        (Scalar::Int(x), Scalar::Int(y)) => x.checked_add(*y).map(Scalar::Int),
+        _ => {
+            let (x, y, scale) = same_scale(a, b)?;
+            Some(Scalar::Decimal { unscaled: x.checked_add(y)?, scale })
+        }
+    }
+}
+
+fn compare(a: &Scalar, b: &Scalar) -> Option<std::cmp::Ordering> {
+    match (a, b) {
+        (Scalar::Float(x), Scalar::Float(y)) => Some(x.total_cmp(y)),
+        (Scalar::Text(x), Scalar::Text(y)) => Some(x.cmp(y)),
+        (Scalar::Bool(x), Scalar::Bool(y)) => Some(x.cmp(y)),
+        _ => same_scale(a, b).map(|(x, y, _)| x.cmp(&y)),
+    }
+}
+
+fn same_scale(a: &Scalar, b: &Scalar) -> Option<(i128, i128, u8)> {
+    let parts = |s: &Scalar| match s {
+        Scalar::Int(x) => Some((*x, 0)),
+        Scalar::Decimal { unscaled, scale } => Some((*unscaled, *scale)),
+        _ => None,
+    };
+    let ((x, sx), (y, sy)) = (parts(a)?, parts(b)?);
+    let scale = sx.max(sy);
+    let raise = |v: i128, from: u8| v.checked_mul(10i128.checked_pow(u32::from(scale - from))?);
+    Some((raise(x, sx)?, raise(y, sy)?, scale))
+}
+
+/// The text of `unscaled / 10^scale`, with exactly `scale` digits after the point.
+pub fn decimal_text(unscaled: i128, scale: u8) -> String {
+    if scale == 0 {
+        return unscaled.to_string();
+    }
+    let scale = usize::from(scale);
+    let digits = format!("{:0>width$}", unscaled.unsigned_abs(), width = scale + 1);
+    let (whole, part) = digits.split_at(digits.len() - scale);
+    format!("{}{whole}.{part}", if unscaled < 0 { "-" } else { "" })
+}
+
+impl Serialize for WireTotals<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.0.0.len()))?;
+        for m in &self.0.0 {
+            match &m.value {
+                None => map.serialize_entry(&m.name, &())?,
+                Some(Scalar::Int(x)) => match i64::try_from(*x) {
+                    Ok(small) => map.serialize_entry(&m.name, &small)?,
+                    Err(_) => map.serialize_entry(&m.name, &x.to_string())?,
+                },
+                Some(Scalar::Decimal { unscaled, scale }) => {
+                    map.serialize_entry(&m.name, &decimal_text(*unscaled, *scale))?;
+                }
+                Some(Scalar::Float(x)) => map.serialize_entry(&m.name, x)?,
+                Some(Scalar::Text(x)) => map.serialize_entry(&m.name, x)?,
+                Some(Scalar::Bool(x)) => map.serialize_entry(&m.name, x)?,
+            }
+        }
+        map.end()
+    }
+}
+
+mod int_text {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer>(value: &i128, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(value)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i128, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(name: &str, fold: Fold, value: Option<Scalar>) -> Totals {
+        Totals(vec![Measured { name: name.to_owned(), fold, value }])
+    }
+
+    fn decimal(unscaled: i128, scale: u8) -> Option<Scalar> {
+        Some(Scalar::Decimal { unscaled, scale })
+    }
+
+    #[test]
+    fn decimals_of_different_scales_add_exactly() {
+        let (a, b) = (one("r", Fold::Add, decimal(110, 2)), one("r", Fold::Add, decimal(5, 3)));
+        assert_eq!(Totals::roll_up([&a, &b]), one("r", Fold::Add, decimal(1105, 3)));
+        assert_eq!(serde_json::to_string(&b.on_the_wire()).unwrap(), r#"{"r":"0.005"}"#);
+        assert_eq!(decimal_text(-5, 2), "-0.05");
+    }
+
+    #[test]
+    fn a_measure_that_one_partition_lacks_has_no_total() {
+        let (a, b) = (one("x", Fold::Add, Some(Scalar::Int(1))), one("y", Fold::Add, Some(Scalar::Int(2))));
+        let total = a.and(&b);
+        assert_eq!(serde_json::to_string(&total.on_the_wire()).unwrap(), r#"{"x":null,"y":null}"#);
+    }
+
+    #[test]
+    fn nulls_leave_the_rest_and_an_overflow_has_no_total() {
+        let (a, b) = (one("x", Fold::Add, None), one("x", Fold::Add, Some(Scalar::Int(i128::MAX))));
+        assert_eq!(a.clone().and(&b), b);
+        assert_eq!(b.clone().and(&b).0[0].value, None);
+    }
+
+    #[test]
+    fn what_is_stored_comes_back() {
+        for value in [Scalar::Int(i128::MIN), Scalar::Decimal { unscaled: -1, scale: 2 }, Scalar::Float(0.1)] {
+            let totals = one("x", Fold::Max, Some(value));
+            let text = serde_json::to_string(&totals).unwrap();
+            assert_eq!(serde_json::from_str::<Totals>(&text).unwrap(), totals);
+        }
+    }
+}

@@ -1,0 +1,375 @@
+//! The run store: what was asked, who works on it, what was decided and what each partition is now.
+//!
+//! Each method is one business step and one transaction. Everything that a worker says is fenced by its claim token.
+
+use crate::partition::PartitionKey;
+use crate::run::{
+    AttemptOutcome, CatalogEntry, ClaimToken, Decided, DefinitionHash, Fingerprint, HistoryEntry, IdempotencyKey, Mode,
+    Principal, Progress, RowCounts, Run, RunError, RunId, RunSummary, SourceFile, State, Totals, Warning,
+};
+use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+use std::time::Duration;
+use tokio::sync::broadcast;
+use uuid::Uuid;
+
+/// Why the store did not do a step.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The database did not answer, or broke off: whether the step was done is unknown. Ask again.
+    #[error("the database is unreachable: {0}")]
+    Unavailable(#[source] sqlx::Error),
+    /// The database refused; asking again changes nothing.
+    #[error("the database refused: {0}")]
+    Refused(#[source] sqlx::Error),
+    /// A stored value cannot be read.
+    #[error("the database holds what this version cannot read: {0}")]
+    Corrupt(String),
+    /// The step cannot be done by this store, in words for the operator.
+    #[error("{0}")]
+    Setup(String),
+}
+
+/// A result of the store.
+pub type StoreResult<T> = Result<T, StoreError>;
+
+/// A definition as it is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredDefinition {
+    /// The sha256 of the parsed definition.
+    pub hash: DefinitionHash,
+    /// The pipeline's name.
+    pub pipeline: String,
+    /// The file's text.
+    pub text: String,
+}
+
+/// What is known of a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KnownKey {
+    /// The run submitted under it.
+    pub run_id: RunId,
+    /// The run's state.
+    pub state: State,
+    /// The run's mode and partitions as asked.
+    pub asked: crate::run::Asked,
+    /// Their digest.
+    pub fingerprint: Fingerprint,
+    /// The definition that it was first accepted with.
+    pub accepted_with: StoredDefinition,
+}
+
+/// A run to be accepted.
+#[derive(Debug, Clone)]
+pub struct NewRun {
+    /// Its id.
+    pub id: RunId,
+    /// Whose key it is.
+    pub principal: Principal,
+    /// Its key.
+    pub idempotency_key: IdempotencyKey,
+    /// What was asked; the scope is `asked.partitions`.
+    pub asked: crate::run::Asked,
+    /// The current definition; stored unless it is there already.
+    pub definition: StoredDefinition,
+}
+
+/// How a submission ended.
+#[derive(Debug)]
+#[must_use]
+pub enum Submitted {
+    /// The run was accepted.
+    New(Box<Run>),
+    /// The key is known (it was taken meanwhile): ask [`RunStore::known_key`] again.
+    KeyTaken,
+}
+
+/// Which runs a listing has.
+#[derive(Debug, Clone, Default)]
+pub struct RunFilter {
+    /// Runs of this pipeline.
+    pub pipeline: Option<String>,
+    /// Runs in this state.
+    pub state: Option<State>,
+    /// Runs that name (or made) this partition.
+    pub partition: Option<PartitionKey>,
+    /// Accepted after this time.
+    pub created_after: Option<DateTime<Utc>>,
+    /// Accepted before this time.
+    pub created_before: Option<DateTime<Utc>>,
+    /// Only runs with a smaller id (newest first).
+    pub before: Option<RunId>,
+    /// At most this many.
+    pub limit: u32,
+}
+
+/// A claim to be made.
+#[derive(Debug, Clone)]
+pub struct ClaimRequest {
+    /// The worker's name.
+    pub worker: String,
+    /// The new token.
+    pub token: ClaimToken,
+    /// How long the lease lasts, by the database's clock.
+    pub lease: Duration,
+    /// How many lost workers a run may have before its decision; one more fails it.
+    pub max_lost_workers: u32,
+}
+
+/// A run that a worker holds now.
+#[derive(Debug)]
+pub struct Claimed {
+    /// The run as it is, in state `running` or `committing`.
+    pub run: Run,
+    /// The claim's token.
+    pub token: ClaimToken,
+    /// The attempt's number.
+    pub attempt: u32,
+    /// Failures so far since the last retry by request, by class: source, service, compute.
+    pub failures: Failures,
+    /// The definition to execute.
+    pub definition: StoredDefinition,
+    /// For a committing run: what was decided, and the token whose staging folder holds the files.
+    pub decided: Option<(ClaimToken, Vec<Decided>)>,
+}
+
+/// Failures of a run since its last retry by request.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Failures {
+    /// Source failures.
+    pub source: u32,
+    /// Service failures.
+    pub service: u32,
+    /// Compute failures.
+    pub compute: u32,
+}
+
+/// What a renewal answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Renewal {
+    /// The lease is longer now.
+    Held,
+    /// The lease is longer now, and somebody asked to cancel.
+    CancelAsked,
+    /// The token is no longer the run's: stop at once.
+    Lost,
+}
+
+/// Whether a step that is fenced by a token was done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Fenced {
+    /// It was done, now or by an earlier call whose answer was lost.
+    Done,
+    /// The token is no longer the run's, or the run is not in the state that the step needs: nothing was done.
+    Lost,
+}
+
+/// What is decided, with the report that goes with it.
+#[derive(Debug, Clone)]
+pub struct Decision {
+    /// Every partition of the scope; for `full` also those that go.
+    pub partitions: Vec<Decided>,
+    /// The books.
+    pub rows: RowCounts,
+    /// The files read.
+    pub sources: Vec<SourceFile>,
+    /// What the reader should look at.
+    pub warnings: Vec<Warning>,
+}
+
+/// How an attempt ended without a result.
+#[derive(Debug, Clone)]
+pub struct Ended {
+    /// The attempt's outcome: `failed`, `cancelled`, `lost` (its engine died) or `released`.
+    pub outcome: AttemptOutcome,
+    /// Why; none for cancelled and released.
+    pub error: Option<RunError>,
+    /// For `failed`: when to try again; none ends the run. `lost` comes back at once until its count is used up,
+    /// `released` at once.
+    pub retry_after: Option<Duration>,
+    /// See [`ClaimRequest::max_lost_workers`].
+    pub max_lost_workers: u32,
+}
+
+/// How a cancellation ended.
+#[derive(Debug)]
+#[must_use]
+pub enum Cancelled {
+    /// The run is cancelled (now, or it was before).
+    Now,
+    /// A worker was asked to stop.
+    Asked,
+    /// It is committing, or it ended otherwise.
+    NotAllowed(State),
+    /// There is no such run.
+    Unknown,
+}
+
+/// How a retry by request ended.
+#[derive(Debug)]
+#[must_use]
+pub enum Retried {
+    /// The run is queued again, with a new sequence number.
+    Queued,
+    /// Its state does not allow it, or its last attempt is another.
+    NotAllowed {
+        /// Where it is.
+        state: State,
+        /// Its last attempt.
+        last_attempt: u32,
+    },
+    /// There is no such run.
+    Unknown,
+}
+
+/// Which of a table's partitions a listing has, by canonical key.
+#[derive(Debug, Clone, Default)]
+pub struct PartitionFilter {
+    /// From this key on (inclusive).
+    pub from: Option<PartitionKey>,
+    /// Up to keys before this one (exclusive).
+    pub until: Option<PartitionKey>,
+    /// Only keys after this one (the page).
+    pub after: Option<PartitionKey>,
+    /// At most this many on the page.
+    pub limit: u32,
+}
+
+/// A table's partitions, with the sum over all that the range has.
+#[derive(Debug, Clone)]
+pub struct Listing {
+    /// The table's version; 0 where it was never written.
+    pub version: i64,
+    /// The page, in the order of the keys.
+    pub entries: Vec<CatalogEntry>,
+    /// Whether more follow.
+    pub more: bool,
+    /// Partitions in the range.
+    pub partitions: u64,
+    /// Their rows.
+    pub rows: u64,
+    /// Their totals.
+    pub totals: Totals,
+}
+
+/// A run or partition has changed: whoever waits for it should look.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// This run changed its state.
+    Run(RunId),
+    /// A run may be claimable.
+    Queue,
+}
+
+/// What the sweeper may do with an attempt's staging folder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum StagingVerdict {
+    /// The token is current or decided.
+    Keep,
+    /// The run has ended, or the token is neither current nor decided.
+    Remove,
+    /// The database has no such run: not ours to judge.
+    Unknown,
+}
+
+/// Counts for readyz and metrics.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct QueueDepth {
+    /// Queued runs.
+    pub queued: u64,
+    /// Running runs.
+    pub running: u64,
+    /// Committing runs.
+    pub committing: u64,
+    /// How long the oldest due queued run has been waiting.
+    pub oldest_due: Option<Duration>,
+}
+
+/// The business steps. Two implementations: Postgres and SQLite; one conformance suite.
+#[async_trait]
+pub trait RunStore: Send + Sync {
+    /// Wake-ups; subscribe before you query. They hurry, polling decides.
+    fn changes(&self) -> broadcast::Receiver<Change>;
+
+    /// Whether the database answers.
+    async fn ping(&self) -> StoreResult<()>;
+
+    /// The database's own random id, made with its schema.
+    async fn database_id(&self) -> StoreResult<Uuid>;
+
+    /// The warehouse that belongs to this database, if any.
+    async fn warehouse_id(&self) -> StoreResult<Option<Uuid>>;
+
+    /// Binds a warehouse to this database unless one is bound; answers the one that is.
+    async fn bind_warehouse(&self, id: Uuid) -> StoreResult<Uuid>;
+
+    /// What is known of a principal's key.
+    async fn known_key(&self, principal: &Principal, key: &IdempotencyKey) -> StoreResult<Option<KnownKey>>;
+
+    /// Accepts a run: its row is the queue entry and the idempotency record.
+    async fn submit(&self, run: &NewRun) -> StoreResult<Submitted>;
+
+    /// One run.
+    async fn get(&self, id: RunId) -> StoreResult<Option<Run>>;
+
+    /// Summaries, newest first; up to `limit`.
+    async fn list(&self, filter: &RunFilter) -> StoreResult<Vec<RunSummary>>;
+
+    /// Takes over runs whose worker is lost, then claims the next run, if any is due: first a committing run whose
+    /// lease ran out; then the due queued run with the lowest sequence number that overlaps no held run and no queued
+    /// run (due or not) with a lower number.
+    async fn claim(&self, request: &ClaimRequest) -> StoreResult<Option<Claimed>>;
+
+    /// Renews the lease and notes the progress.
+    async fn renew(&self, id: RunId, token: ClaimToken, lease: Duration, progress: &Progress) -> StoreResult<Renewal>;
+
+    /// Decides: records what will be published and moves `running` to `committing`. Idempotent per token.
+    async fn begin_commit(&self, id: RunId, token: ClaimToken, decision: &Decision) -> StoreResult<Fenced>;
+
+    /// Asked under the publish lock: is this token still the run's, and the run committing?
+    async fn may_publish(&self, id: RunId, token: ClaimToken) -> StoreResult<Fenced>;
+
+    /// Finishes: catalog, history, table version and the run's success in one transaction. Idempotent per token.
+    async fn finish(&self, id: RunId, token: ClaimToken) -> StoreResult<Fenced>;
+
+    /// Ends a running attempt without a result. Idempotent per token.
+    async fn end_attempt(&self, id: RunId, token: ClaimToken, ended: &Ended) -> StoreResult<Fenced>;
+
+    /// Hands a committing run back, to be published after `delay`; `error` says why it could not be, and stays visible.
+    async fn postpone_publish(
+        &self,
+        id: RunId,
+        token: ClaimToken,
+        delay: Duration,
+        error: &RunError,
+    ) -> StoreResult<Fenced>;
+
+    /// A decided file is gone and the live file is not it: back to `queued` (attempt outcome `staging_lost`), with the
+    /// partitions in `live` entered in the catalog since they are live as decided.
+    async fn staging_lost(&self, id: RunId, token: ClaimToken, live: &[PartitionKey]) -> StoreResult<Fenced>;
+
+    /// Cancels a queued run, or asks the worker of a running one to stop.
+    async fn cancel(&self, id: RunId) -> StoreResult<Cancelled>;
+
+    /// Queues a failed or cancelled run again, as a new attempt with a new sequence number and `definition`; only if
+    /// its last attempt was `if_attempt`, where given. The counts of failures start anew.
+    async fn retry(&self, id: RunId, if_attempt: Option<u32>, definition: &StoredDefinition) -> StoreResult<Retried>;
+
+    /// A table's partitions with totals, all from one snapshot.
+    async fn partitions(&self, pipeline: &str, filter: &PartitionFilter) -> StoreResult<Listing>;
+
+    /// The catalog's entries of these partitions, or of the whole table.
+    async fn entries(&self, pipeline: &str, keys: Option<&[PartitionKey]>) -> StoreResult<Vec<CatalogEntry>>;
+
+    /// A partition's changes, newest first, at most `limit`.
+    async fn history(&self, pipeline: &str, key: &PartitionKey, limit: u32) -> StoreResult<Vec<HistoryEntry>>;
+
+    /// What the sweeper may do with these attempts' staging folders, in the order given.
+    async fn staging_verdicts(&self, folders: &[(RunId, ClaimToken)]) -> StoreResult<Vec<StagingVerdict>>;
+
+    /// Counts for readyz and metrics.
+    async fn queue_depth(&self) -> StoreResult<QueueDepth>;
+}
