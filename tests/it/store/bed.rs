@@ -94,6 +94,10 @@ impl PostgresDatabase {
         Self { admin, name, options }
     }
 
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     pub(crate) fn url(&self) -> SecretString {
         let (server, _) = self.admin.rsplit_once('/').expect("a URL with a database");
         format!("{server}/{}", self.name).into()

@@ -26,8 +26,8 @@ pub(crate) async fn a_claimed_run_is_held(bed: &Bed) {
     assert_eq!(claimed.run, run(bed, id).await);
     assert_eq!(claimed.run.state, State::Running);
     assert_eq!(claimed.run.progress.as_ref().unwrap().stage, Stage::Claimed);
-    assert!(claimed.run.started_at.is_some());
     let attempt = &claimed.run.attempts[0];
+    assert_eq!(claimed.run.started_at, Some(attempt.started_at));
     assert_eq!((attempt.number, attempt.worker.as_str(), attempt.outcome), (1, "worker-1", None));
     nothing_to_claim(bed).await;
 }
@@ -111,13 +111,13 @@ pub(crate) async fn a_retried_older_run_waits_for_a_running_younger_one(bed: &Be
 pub(crate) async fn a_run_that_is_not_due_blocks_the_younger_ones_that_overlap_it(bed: &Bed) {
     let waiting = submitted(bed, "waiting", &[A]).await;
     let claimed = claim(bed, waiting).await;
-    let later = super::make::ended(AttemptOutcome::Failed, Some(FailureClass::Source), Some(Duration::from_secs(60)));
+    let later = super::make::ended(AttemptOutcome::Failed, Some(FailureClass::Source), Some(Duration::from_secs(20)));
     assert_eq!(bed.store.end_attempt(waiting, claimed.token, &later).await.unwrap(), Fenced::Done);
     let blocked = submitted(bed, "blocked", &[A, B]).await;
     let free = submitted(bed, "free", &[C]).await;
     claim(bed, free).await;
     nothing_to_claim(bed).await;
-    bed.pass(Duration::from_secs(60)).await;
+    bed.pass(Duration::from_secs(20)).await;
     claim(bed, waiting).await;
     nothing_to_claim(bed).await;
     assert_eq!(state(bed, blocked).await, State::Queued);

@@ -151,6 +151,7 @@ pub(crate) async fn lost_staging_keeps_what_is_live_and_queues_the_rest(bed: &Be
     let queued = run(bed, id).await;
     assert_eq!((queued.state, queued.sequence), (State::Queued, sequence));
     assert!(queued.partitions.iter().all(|p| p.outcome.is_none() && p.content.is_none() && p.previous.is_none()));
+    assert_eq!((queued.rows, queued.sources.len(), queued.warnings.len()), (None, 0, 0), "the report goes with it");
     assert_eq!(queued.attempts[0].outcome, Some(AttemptOutcome::StagingLost));
     let again = vec![decided(A, Outcome::Unchanged, 2), decided(B, Outcome::Empty, 0), decided(C, Outcome::Created, 2)];
     complete(bed, id, again).await;

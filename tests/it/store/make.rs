@@ -100,6 +100,7 @@ pub(crate) fn content(trips: u64) -> Content {
         totals: Totals(vec![
             measured("trips", Fold::Add, Scalar::Int(trips.into())),
             measured("revenue", Fold::Add, Scalar::Decimal { unscaled: i128::from(trips) * 250, scale: 2 }),
+            measured("least", Fold::Min, Scalar::Float(f64::NEG_INFINITY)),
             measured("first_zone", Fold::Min, Scalar::Text(format!("zone \u{0}\"é\" {trips}"))),
         ]),
         source_rows: trips,

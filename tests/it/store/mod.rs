@@ -13,7 +13,7 @@ mod submitting;
 
 /// Makes each case a test on both databases.
 macro_rules! conformance {
-    ($($module:ident: $($case:ident,)*;)*) => {
+    ($($module:ident { $($case:ident,)* })*) => {
         mod on_sqlite { $($(
             #[tokio::test(flavor = "multi_thread")]
             async fn $case() {
@@ -30,7 +30,7 @@ macro_rules! conformance {
 }
 
 conformance! {
-    submitting:
+    submitting {
         a_submitted_run_is_what_was_asked,
         a_key_is_known_with_the_definition_of_its_acceptance,
         a_taken_key_changes_nothing,
@@ -42,8 +42,8 @@ conformance! {
         a_retry_is_for_the_attempt_that_was_seen,
         of_many_retries_at_once_one_is_accepted,
         a_retry_needs_a_definition_of_its_pipeline,
-    ;
-    claiming:
+    }
+    claiming {
         a_claimed_run_is_held,
         overlapping_runs_go_in_the_order_of_their_numbers,
         disjoint_runs_go_side_by_side,
@@ -59,8 +59,8 @@ conformance! {
         claimers_at_once_never_hold_overlapping_runs,
         numbers_become_visible_in_order,
         a_failed_run_is_not_claimed,
-    ;
-    fencing:
+    }
+    fencing {
         a_token_that_was_never_given_does_nothing,
         a_worker_whose_run_was_taken_over_does_nothing,
         a_worker_whose_run_was_queued_again_does_nothing,
@@ -70,8 +70,8 @@ conformance! {
         a_cancellation_before_the_decision_wins,
         a_repeated_finish_is_done_and_changes_nothing,
         repeats_of_an_ending_are_done,
-    ;
-    ending:
+    }
+    ending {
         a_failure_to_be_retried_waits_with_its_error,
         failures_are_counted_by_class,
         a_failure_without_a_retry_ends_the_run,
@@ -79,8 +79,8 @@ conformance! {
         a_released_run_comes_back_at_once_uncounted,
         however_an_attempt_ends_a_cancellation_holds,
         an_ending_with_a_result_is_refused,
-    ;
-    finishing:
+    }
+    finishing {
         a_finished_run_has_its_report,
         contents_are_replaced_and_cleared_with_a_version_each,
         unchanged_leaves_who_wrote_it_and_says_who_confirmed_it,
@@ -89,8 +89,8 @@ conformance! {
         lost_staging_keeps_what_is_live_and_queues_the_rest,
         lost_staging_of_a_full_run_forgets_its_scope,
         disjoint_runs_finish_at_once,
-    ;
-    reading:
+    }
+    reading {
         the_database_has_an_identity_and_one_warehouse,
         totals_are_over_the_range_and_not_over_the_page,
         keys_are_ordered_byte_by_byte,
@@ -100,5 +100,5 @@ conformance! {
         staging_is_kept_for_who_may_need_it,
         the_queue_is_counted,
         changes_are_told_to_every_server,
-    ;
+    }
 }
