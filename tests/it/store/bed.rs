@@ -19,7 +19,7 @@ pub(crate) struct Bed {
 
 enum Time {
     Clock(Arc<Mutex<DateTime<Utc>>>),
-    Database(PgConnectOptions),
+    Database(Box<PgConnectOptions>),
 }
 
 impl Bed {
@@ -66,7 +66,7 @@ pub(crate) async fn on_postgres(test: impl AsyncFnOnce(&Bed)) {
     let (store, other) = tokio::join!(open(), open());
     let (first, second) = tokio::join!(store.migrate(), other.migrate());
     first.and(second).unwrap();
-    let time = Time::Database(database.options.clone());
+    let time = Time::Database(Box::new(database.options.clone()));
     test(&Bed { store: Arc::new(store), other: Arc::new(other), time }).await;
     database.drop().await;
 }
@@ -81,10 +81,10 @@ pub(crate) struct PostgresDatabase {
 
 impl PostgresDatabase {
     pub(crate) async fn create() -> Self {
-        let admin = std::env::var("REFRAIN_TEST_DATABASE_URL").expect(
+        let admin = std::env::var("REFRAIN_TEST_DATABASE_URL").unwrap_or_else(|_| panic!(
             "REFRAIN_TEST_DATABASE_URL is not set: it names a Postgres cluster by a superuser's URL, and `./test` starts \
              one; this test needs it and does not skip",
-        );
+        ));
         let name = format!("refrain_{}", uuid::Uuid::new_v4().simple());
         let mut connection = PgConnection::connect(&admin).await.unwrap();
         let create = format!("create database {name} template template0 encoding 'UTF8'");
@@ -99,7 +99,7 @@ impl PostgresDatabase {
     }
 
     pub(crate) fn url(&self) -> SecretString {
-        let (server, _) = self.admin.rsplit_once('/').expect("a URL with a database");
+        let (server, _) = self.admin.rsplit_once('/').unwrap();
         format!("{server}/{}", self.name).into()
     }
 
