@@ -1,4 +1,6 @@
 //! The statements in SQLite's dialect, in the order of their twins in Postgres's.
+//!
+//! `indexed by` keeps the planner from walking through all the runs that ended, which it cannot know are most.
 
 use crate::store::statements::Statements;
 
@@ -53,19 +55,19 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         where id = ?1",
     lost_runs: r"
         select id
-        from runs
+        from runs indexed by runs_held
         where state = 'running' and state in ('running', 'committing') and lease_until <= ?1
         order by sequence
         limit ?2",
     unfinished_run: r"
         select id
-        from runs
+        from runs indexed by runs_held
         where state = 'committing' and state in ('running', 'committing') and lease_until <= ?1
         order by sequence
         limit 1",
     next_run: r"
         select r.id, r.pipeline
-        from runs r
+        from runs r indexed by runs_queued
         where r.state = 'queued'
             and r.due_at <= ?1
             and (?2 is null or r.pipeline = ?2)
@@ -79,7 +81,7 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
             )
             and not exists (
                 select 1
-                from runs o
+                from runs o indexed by runs_active_full
                 where o.pipeline = r.pipeline
                     and o.mode = 'full'
                     and o.state in ('queued', 'running', 'committing')
@@ -88,7 +90,7 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
             )
             and (r.mode <> 'full' or not exists (
                 select 1
-                from runs o
+                from runs o indexed by runs_active
                 where o.pipeline = r.pipeline
                     and o.state in ('queued', 'running', 'committing')
                     and o.id <> r.id
@@ -242,6 +244,6 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
             count(*) filter (where state = 'running') as running,
             count(*) filter (where state = 'committing') as committing,
             min(due_at) filter (where state = 'queued' and due_at <= ?1) as oldest_due
-        from runs
+        from runs indexed by runs_active
         where state in ('queued', 'running', 'committing')",
 };
