@@ -64,6 +64,7 @@ conformance! {
         a_token_that_was_never_given_does_nothing,
         a_worker_whose_run_was_taken_over_does_nothing,
         a_worker_whose_run_was_queued_again_does_nothing,
+        a_worker_that_handed_its_run_back_does_nothing,
         a_lease_that_ran_out_unnoticed_is_renewed,
         a_decision_is_made_once,
         a_decision_is_for_the_scope_and_nothing_else,
