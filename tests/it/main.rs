@@ -1,1 +1,3 @@
-//! Tests.
+//! The integration tests: one binary.
+
+mod sample;
