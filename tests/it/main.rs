@@ -1,3 +1,4 @@
-//! Tests.
+//! The integration tests: one binary.
 
+mod sample;
 mod table;
