@@ -24,7 +24,7 @@ use ::polars::prelude as pl;
 use ::polars::prelude::IntoLazy;
 use books::Books;
 use files::{LocalListing, LookedAt};
-use query::{ROWS, VERDICT, Verdict};
+use query::{VERDICT, Verdict};
 use scope::{Allowed, value_name, values_at};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;

@@ -4,7 +4,7 @@
 
 use crate::partition::PartitionKey;
 use crate::run::{
-    AttemptOutcome, CatalogEntry, ClaimToken, Decided, DefinitionHash, Fingerprint, HistoryEntry, IdempotencyKey, Mode,
+    AttemptOutcome, CatalogEntry, ClaimToken, Decided, DefinitionHash, Fingerprint, HistoryEntry, IdempotencyKey,
     Principal, Progress, RowCounts, Run, RunError, RunId, RunSummary, SourceFile, State, Totals, Warning,
 };
 use async_trait::async_trait;

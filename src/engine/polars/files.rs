@@ -18,6 +18,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Sources on the local disk.
 pub(super) struct LocalListing<'a> {
@@ -45,7 +46,7 @@ impl Listing for LocalListing<'_> {
         let found = glob::glob_with(&absolute, options).map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
         let mut out = Vec::new();
         for path in found {
-            let path = path.map_err(glob::GlobError::into_error)?;
+            let path = path.map_err(io::Error::from)?;
             if path.is_file() {
                 let shown = if Path::new(pattern).is_absolute() {
                     &path
@@ -90,7 +91,7 @@ pub(super) struct LookedAt {
     pub(super) physical: Vec<pl::DataType>,
     stamp: Stamp,
     metadata: FileMetadataRef,
-    schema: pl::ArrowSchemaRef,
+    schema: Arc<pl::ArrowSchema>,
 }
 
 impl LookedAt {
@@ -260,7 +261,7 @@ fn period_values(definition: &Definition) -> Vec<pl::Expr> {
 fn physical_types(
     definition: &Definition,
     file: &str,
-    schema: &pl::ArrowSchemaRef,
+    schema: &pl::ArrowSchema,
 ) -> Result<Vec<pl::DataType>, EngineError> {
     let broken = |column: &str, detail: String| {
         compute_failure(

@@ -8,7 +8,7 @@ use crate::engine::error::compute_failure;
 use crate::pipeline::{Aggregate, DataType, Definition, Measure};
 use crate::run::{Fold, Measured, Scalar, Totals};
 use ::polars::prelude as pl;
-use ::polars::prelude::{IntoColumn, NewChunkedArray};
+use ::polars::prelude::{ChunkApply, IntoColumn, NewChunkedArray};
 
 /// The finished column of a measure, in its inner type. `grouped` has rows in scope only.
 pub(super) fn finish(measure: &Measure, at: usize, grouped: &pl::DataFrame) -> Result<pl::Column, EngineError> {
