@@ -90,8 +90,8 @@ fn the_domain_is_pure() {
         }
         for path in source.paths() {
             let path = path.join("::");
-            let names = |known: &&str| path == **known || path.starts_with(&format!("{known}::"));
-            if IMPURE.iter().any(|known| names(&known)) || path == "Utc::now" {
+            let names = |known: &str| path == known || path.starts_with(&format!("{known}::"));
+            if IMPURE.iter().any(|known| names(known)) || path == "Utc::now" {
                 wrong.insert(format!("{}: {path}", source.path));
             }
         }

@@ -103,8 +103,8 @@ async fn values_without_a_name_are_refused() {
         let answer = server.submit("k", &json!({"pipeline": "tags", "partitions": [{"tag": value}]})).await;
         assert_eq!(answer.status, 422, "{value:?}: {answer:?}");
     }
-    for key in ["tag=a/b", "tag=../x", "tag=a%2fb", "tag=a%20b", "gat=a"] {
+    for key in ["tag=a/b", "tag=../x", "tag=a/tag=b", "tag="] {
         let answer = server.submit("k", &json!({"pipeline": "tags", "partitions": [key]})).await;
-        assert_eq!(answer.status, 422, "{key:?} is not canonical: {answer:?}");
+        assert_eq!(answer.status, 422, "{key:?}: {answer:?}");
     }
 }

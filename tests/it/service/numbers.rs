@@ -47,7 +47,7 @@ amount = "sum(amount)"
     assert_eq!((&rows["read"], &rows["in_scope"], &rows["rejected"]), (&json!(5), &json!(3), &json!(2)), "{run:#}");
 }
 
-/// A table of two rows in one partition and two groups, whose `sum(n)` is `measure`.
+/// A table of two rows in one partition and two groups, or one group where both have one sign.
 fn sums(name: &str) -> String {
     format!(
         r#"
@@ -68,7 +68,7 @@ day = {{ value_of = "day" }}
 parity = "case when n >= 0 then 'up' else 'down' end"
 
 [measures]
-n = "sum(n)"
+total = "sum(n)"
 "#
     )
 }
