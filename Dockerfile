@@ -4,7 +4,8 @@
 
 FROM rust:1.95-bookworm AS build
 WORKDIR /src
-COPY Cargo.toml Cargo.lock rust-toolchain.toml ./
+# Not rust-toolchain.toml: the image is the toolchain.
+COPY Cargo.toml Cargo.lock ./
 # The dependencies alone, over empty sources.
 RUN mkdir -p src tests/it \
  && echo 'fn main() {}' > src/main.rs \
@@ -20,7 +21,7 @@ RUN mkdir -p tests/it \
  && touch tests/it/main.rs src/main.rs src/lib.rs \
  && cargo build --locked --profile dist --bin refrain \
  && install -D -m 755 target/dist/refrain /out/refrain \
- && install -d -o 10001 -g 10001 /out/data /out/sources
+ && install -d -o 10001 -g 10001 /out/data /out/sources/data
 
 FROM debian:bookworm-slim
 LABEL org.opencontainers.image.title="refrain" \
@@ -39,8 +40,8 @@ ENV REFRAIN_LISTEN=0.0.0.0:8080 \
     REFRAIN_SOURCE_ROOT=/sources
 USER 10001:10001
 WORKDIR /data
-# /data: the SQLite file (where no database is named) and the warehouse. /sources: the files that pipelines read.
-VOLUME ["/data", "/sources"]
+# The SQLite file (where no database is named) and the warehouse. Source files are mounted below /sources.
+VOLUME /data
 EXPOSE 8080
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 CMD ["refrain", "healthcheck"]

@@ -1,4 +1,4 @@
-//! The shape of the code: what DESIGN and STYLE say of the whole, held by a test.
+//! The shape of the code: what ARCHITECTURE.md and CONTRIBUTING.md say of the whole, held by a test.
 
 mod code;
 
