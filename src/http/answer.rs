@@ -60,9 +60,8 @@ mod tests {
 
     #[test]
     fn tags_are_found_in_lists_and_weak_ones_count() {
-        let with = |value: &'static str| {
-            HeaderMap::from_iter([(header::IF_NONE_MATCH, HeaderValue::from_static(value))])
-        };
+        let with =
+            |value: &'static str| HeaderMap::from_iter([(header::IF_NONE_MATCH, HeaderValue::from_static(value))]);
         for yes in ["\"a\"", "W/\"a\"", "\"b\", \"a\"", "*"] {
             assert!(has_tag(&with(yes), "\"a\""), "{yes}");
         }

@@ -45,10 +45,8 @@ async fn collect(body: Body, limit: usize) -> Result<Bytes, Refused> {
     let mut stream = body.into_data_stream();
     let mut read = BytesMut::new();
     while let Some(chunk) = stream.next().await {
-        let chunk = chunk.map_err(|_| Refused {
-            problem: Problem::Malformed("the body broke off".to_owned()),
-            drained: false,
-        })?;
+        let chunk = chunk
+            .map_err(|_| Refused { problem: Problem::Malformed("the body broke off".to_owned()), drained: false })?;
         if read.len() + chunk.len() > limit {
             let drained = tokio::time::timeout(MAX_DRAIN, drain(&mut stream)).await.unwrap_or(false);
             return Err(Refused { problem: Problem::BodyTooLarge(limit), drained });

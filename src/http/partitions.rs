@@ -101,10 +101,8 @@ fn read_bound(spec: &PartitionSpec, text: &str) -> Result<Bound, KeyError> {
     let Some(first) = spec.columns().first() else {
         return Err(KeyError("the table has no partition columns".to_owned()));
     };
-    let is_time = matches!(
-        first.transform,
-        Transform::YearOf | Transform::MonthOf | Transform::DayOf | Transform::HourOf
-    );
+    let is_time =
+        matches!(first.transform, Transform::YearOf | Transform::MonthOf | Transform::DayOf | Transform::HourOf);
     if !is_time {
         let name = &first.name;
         return Err(KeyError(format!("the first partition column, {name}, is no year, month, day or hour")));

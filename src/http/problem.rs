@@ -175,11 +175,9 @@ impl Problem {
             Problem::UnknownPipeline { .. } => {
                 (S::UNPROCESSABLE_ENTITY, "unknown-pipeline", "The request names an unknown pipeline")
             }
-            Problem::KeyReused { .. } => (
-                S::UNPROCESSABLE_ENTITY,
-                "idempotency-key-reused",
-                "The idempotency key was used for another request",
-            ),
+            Problem::KeyReused { .. } => {
+                (S::UNPROCESSABLE_ENTITY, "idempotency-key-reused", "The idempotency key was used for another request")
+            }
             Problem::Internal => (S::INTERNAL_SERVER_ERROR, "internal", "Something went wrong inside"),
             Problem::Unavailable => (S::SERVICE_UNAVAILABLE, "unavailable", "The database does not answer"),
             Problem::TimedOut(_) => (S::SERVICE_UNAVAILABLE, "timed-out", "The answer took too long"),

@@ -8,8 +8,8 @@ use crate::run::{Asked, AskedPartitions, Mode};
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use utoipa::openapi::schema::{Object, ObjectBuilder, OneOfBuilder, Schema, SchemaType, Type};
 use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::{Object, ObjectBuilder, OneOfBuilder, Schema, SchemaType, Type};
 use utoipa::{PartialSchema, ToSchema};
 
 /// The most errors that one answer lists.
@@ -232,7 +232,7 @@ impl PartialSchema for PartitionAsked {
             .examples([serde_json::json!({"from": "2024-01", "to": "2024-03"})]);
         let columns = ObjectBuilder::new()
             .description(Some("The text of each partition column"))
-            .additional_properties(Some(text("The column's value").build()))
+            .additional_properties(Some(text("The column's value")))
             .examples([serde_json::json!({"event_date": "2015-01-01", "hour": "15"})]);
         OneOfBuilder::new()
             .item(text("Canonical text, or the bare value where there is one partition column").examples(["2024-02"]))
@@ -246,8 +246,6 @@ fn mode_schema() -> Object {
     ObjectBuilder::new()
         .schema_type(SchemaType::from_iter([Type::String, Type::Null]))
         .enum_values(Some([serde_json::json!("overwrite"), serde_json::json!("full"), serde_json::Value::Null]))
-        .description(Some(
-            "`overwrite` (the default) replaces the named partitions, `full` rebuilds the whole table.",
-        ))
+        .description(Some("`overwrite` (the default) replaces the named partitions, `full` rebuilds the whole table."))
         .build()
 }

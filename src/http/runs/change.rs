@@ -12,7 +12,6 @@ use axum::response::Response;
 use bytes::Bytes;
 use serde::Deserialize;
 use utoipa::ToSchema;
-use uuid::Uuid;
 
 /// The body of a cancellation: nothing.
 #[derive(Debug, Default, Deserialize, ToSchema)]

@@ -13,7 +13,6 @@ use axum::response::Response;
 use std::time::Duration;
 use tokio::sync::broadcast::{Receiver, error::RecvError};
 use tokio::time::Instant;
-use uuid::Uuid;
 
 const PREFER: HeaderName = HeaderName::from_static("prefer");
 const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
@@ -55,10 +54,10 @@ pub(super) async fn get(
         _ => find(&api, &id).await?,
     };
     let mut response = show(StatusCode::OK, Some(&headers), &run)?;
-    if let (None, Some(seconds)) = (asked, preferred) {
-        if let Ok(applied) = HeaderValue::from_str(&format!("wait={seconds}")) {
-            response.headers_mut().insert(PREFERENCE_APPLIED, applied);
-        }
+    if let (None, Some(seconds)) = (asked, preferred)
+        && let Ok(applied) = HeaderValue::from_str(&format!("wait={seconds}"))
+    {
+        response.headers_mut().insert(PREFERENCE_APPLIED, applied);
     }
     Ok(response)
 }

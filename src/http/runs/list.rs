@@ -32,11 +32,7 @@ const KNOWN: [&str; 7] = ["pipeline", "state", "partition", "created_after", "cr
         (status = 503, body = ProblemDetails, content_type = "application/problem+json"),
     ),
 )]
-pub(super) async fn list(
-    State(api): State<Api>,
-    params: Params,
-    headers: HeaderMap,
-) -> Result<Response, Problem> {
+pub(super) async fn list(State(api): State<Api>, params: Params, headers: HeaderMap) -> Result<Response, Problem> {
     params.only(&KNOWN)?;
     let limit = params.limit(api.limits.default_page, api.limits.max_page)?;
     let filter = filter(&api, &params, limit)?;

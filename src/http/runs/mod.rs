@@ -59,11 +59,7 @@ fn parse_id(id: &str) -> Result<RunId, Problem> {
 }
 
 fn stored(definition: &Definition) -> StoredDefinition {
-    StoredDefinition {
-        hash: definition.hash.clone(),
-        pipeline: definition.name.clone(),
-        text: definition.text.clone(),
-    }
+    StoredDefinition { hash: definition.hash.clone(), pipeline: definition.name.clone(), text: definition.text.clone() }
 }
 
 /// The definition that a retry takes: the current one, if it still has what the run names.

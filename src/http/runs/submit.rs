@@ -94,12 +94,7 @@ fn key(headers: &HeaderMap, in_body: Option<&str>) -> Result<IdempotencyKey, Pro
     }
 }
 
-fn new_run(
-    api: &Api,
-    request: &SubmitRequest,
-    principal: &Principal,
-    key: &IdempotencyKey,
-) -> Result<NewRun, Problem> {
+fn new_run(api: &Api, request: &SubmitRequest, principal: &Principal, key: &IdempotencyKey) -> Result<NewRun, Problem> {
     let Some(definition) = api.pipelines.get(&request.pipeline) else {
         return Err(Problem::UnknownPipeline { name: request.pipeline.clone(), known: api.pipeline_names() });
     };

@@ -43,11 +43,7 @@ fn totals<S: Serializer>(totals: &&Totals, serializer: S) -> Result<S::Ok, S::Er
 }
 
 fn names(values: impl IntoIterator<Item = &'static str>, nullable: bool) -> Object {
-    let kind = if nullable {
-        SchemaType::from_iter([Type::String, Type::Null])
-    } else {
-        SchemaType::new(Type::String)
-    };
+    let kind = if nullable { SchemaType::from_iter([Type::String, Type::Null]) } else { SchemaType::new(Type::String) };
     let values = values.into_iter().map(serde_json::Value::from).chain(nullable.then_some(serde_json::Value::Null));
     ObjectBuilder::new().schema_type(kind).enum_values(Some(values)).build()
 }
@@ -75,9 +71,7 @@ fn attempt_outcome_schema() -> Object {
 fn totals_schema() -> Object {
     let kinds = SchemaType::from_iter([Type::Number, Type::String, Type::Boolean, Type::Null]);
     ObjectBuilder::new()
-        .description(Some(
-            "From measure to total. Decimals are strings; a measure that cannot be rolled up is null.",
-        ))
+        .description(Some("From measure to total. Decimals are strings; a measure that cannot be rolled up is null."))
         .additional_properties(Some(AdditionalProperties::RefOr(
             Schema::Object(ObjectBuilder::new().schema_type(kinds).build()).into(),
         )))

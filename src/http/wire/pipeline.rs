@@ -104,8 +104,7 @@ impl<'a> From<&'a Definition> for PipelineSummary<'a> {
 
 impl<'a> From<&'a Definition> for PipelineDetail<'a> {
     fn from(d: &'a Definition) -> Self {
-        let dimension =
-            |name: &'a str, data_type: String| DimensionView { name, data_type };
+        let dimension = |name: &'a str, data_type: String| DimensionView { name, data_type };
         Self {
             summary: d.into(),
             source: SourceView {

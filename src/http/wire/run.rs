@@ -10,7 +10,6 @@ use chrono::{DateTime, Utc};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
-use uuid::Uuid;
 
 /// A run: a request to rebuild partitions, and what became of it.
 #[derive(Debug, Serialize, ToSchema)]

@@ -6,7 +6,6 @@ use crate::store::Listing;
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 use utoipa::ToSchema;
-use uuid::Uuid;
 
 /// A page of a table's partitions, and the sum over all of them.
 #[derive(Debug, Serialize, ToSchema)]
