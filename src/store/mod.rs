@@ -1,10 +1,30 @@
 //! The run store: what was asked, who works on it, what was decided and what each partition is now.
 //!
 //! Each method is one business step and one transaction. Everything that a worker says is fenced by its claim token.
+//!
+//! ```text
+//!   steps/     each business step, once: what is read, judged and written in its transaction
+//!   head.rs    a run's control state and its legal moves, pure
+//!   tx.rs      a transaction on either database: statements, values, rows
+//!   sqlite/    sql.rs: the statements in SQLite's dialect; the file, its lock, the clock
+//!   postgres/  sql.rs: the same statements in Postgres's; the pool, LISTEN
+//! ```
+
+mod error;
+mod head;
+mod postgres;
+mod rows;
+mod sqlite;
+mod statements;
+mod steps;
+mod tx;
+
+pub use postgres::{PostgresOptions, PostgresStore};
+pub use sqlite::{Clock, SqliteOptions, SqliteStore};
 
 use crate::partition::PartitionKey;
 use crate::run::{
-    AttemptOutcome, CatalogEntry, ClaimToken, Decided, DefinitionHash, Fingerprint, HistoryEntry, IdempotencyKey, Mode,
+    AttemptOutcome, CatalogEntry, ClaimToken, Decided, DefinitionHash, Fingerprint, HistoryEntry, IdempotencyKey,
     Principal, Progress, RowCounts, Run, RunError, RunId, RunSummary, SourceFile, State, Totals, Warning,
 };
 use async_trait::async_trait;
@@ -163,6 +183,18 @@ pub enum Fenced {
     /// It was done, now or by an earlier call whose answer was lost.
     Done,
     /// The token is no longer the run's, or the run is not in the state that the step needs: nothing was done.
+    Lost,
+}
+
+/// Whether what an attempt computed was decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Begun {
+    /// The run is committing, now or by an earlier call whose answer was lost.
+    Committing,
+    /// Somebody asked to cancel before the decision, so nothing was decided: end the attempt as cancelled.
+    CancelAsked,
+    /// The token is no longer the run's: nothing was decided.
     Lost,
 }
 
@@ -326,8 +358,9 @@ pub trait RunStore: Send + Sync {
     /// Renews the lease and notes the progress.
     async fn renew(&self, id: RunId, token: ClaimToken, lease: Duration, progress: &Progress) -> StoreResult<Renewal>;
 
-    /// Decides: records what will be published and moves `running` to `committing`. Idempotent per token.
-    async fn begin_commit(&self, id: RunId, token: ClaimToken, decision: &Decision) -> StoreResult<Fenced>;
+    /// Decides: records what will be published and moves `running` to `committing`, unless somebody asked to cancel.
+    /// Idempotent per token.
+    async fn begin_commit(&self, id: RunId, token: ClaimToken, decision: &Decision) -> StoreResult<Begun>;
 
     /// Asked under the publish lock: is this token still the run's, and the run committing?
     async fn may_publish(&self, id: RunId, token: ClaimToken) -> StoreResult<Fenced>;

@@ -1,0 +1,95 @@
+//! What a database's error means to the caller: ask again, or not.
+
+use super::StoreError;
+use sqlx::error::DatabaseError;
+use sqlx::migrate::MigrateError;
+use std::fmt::Display;
+use std::path::Path;
+
+impl From<sqlx::Error> for StoreError {
+    fn from(error: sqlx::Error) -> Self {
+        match &error {
+            sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_) => StoreError::Corrupt(error.to_string()),
+            _ if is_passing(&error) => StoreError::Unavailable(error),
+            _ => StoreError::Refused(error),
+        }
+    }
+}
+
+impl StoreError {
+    /// Whether the database undid the transaction for another's sake, so that doing it again at once is right.
+    pub(super) fn is_conflict(&self) -> bool {
+        let StoreError::Unavailable(error) = self else { return false };
+        matches!(code(error).as_deref(), Some("40001" | "40P01"))
+    }
+
+    /// A schema that could not be brought up to date.
+    pub(super) fn from_migration(error: MigrateError, place: &dyn Display) -> Self {
+        match error {
+            MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => error.into(),
+            MigrateError::VersionMissing(version) => StoreError::Setup(format!(
+                "the database {place} has migration {version}, which this version of refrain does not know: it was made \
+                 by a newer one"
+            )),
+            other => StoreError::Setup(format!("the schema of {place} cannot be brought up to date: {other}")),
+        }
+    }
+
+    /// The database did not answer in time.
+    pub(super) fn timed_out(what: &'static str) -> Self {
+        StoreError::Unavailable(sqlx::Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, what)))
+    }
+}
+
+/// A file of the data folder that cannot be used.
+pub(super) fn file_error(verb: &str, path: &Path, error: &std::io::Error) -> StoreError {
+    StoreError::Setup(format!("cannot {verb} {}: {error}", path.display()))
+}
+
+fn code(error: &sqlx::Error) -> Option<String> {
+    error.as_database_error().and_then(DatabaseError::code).map(|code| code.into_owned())
+}
+
+fn is_passing(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Io(_)
+        | sqlx::Error::Tls(_)
+        | sqlx::Error::Protocol(_)
+        | sqlx::Error::PoolTimedOut
+        | sqlx::Error::PoolClosed
+        | sqlx::Error::WorkerCrashed
+        | sqlx::Error::BeginFailed => true,
+        sqlx::Error::Database(_) => code(error).is_some_and(|code| is_passing_code(&code)),
+        _ => false,
+    }
+}
+
+/// Five characters are an SQLSTATE of Postgres, a number is SQLite's extended result code.
+fn is_passing_code(code: &str) -> bool {
+    if code.len() == 5 {
+        let class = &code[..2];
+        // Connections, resources; shutting down or starting up; conflicts; a statement or a lock that took too long; an
+        // idle transaction that was ended; a failover's read-only server.
+        return matches!(class, "08" | "53" | "58")
+            || matches!(code, "57P01" | "57P02" | "57P03" | "57P05" | "57014" | "40001" | "40P01" | "55P03")
+            || matches!(code, "25P03" | "25006");
+    }
+    // BUSY, LOCKED, NOMEM, INTERRUPT, IOERR, FULL, CANTOPEN, PROTOCOL
+    code.parse::<u32>().is_ok_and(|code| matches!(code & 0xff, 5 | 6 | 7 | 9 | 10 | 13 | 14 | 15))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_passes_is_told_from_what_stays() {
+        for passing in ["08006", "57P01", "53300", "40P01", "57014", "5", "261", "13", "778"] {
+            assert!(is_passing_code(passing), "{passing}");
+        }
+        for staying in ["23505", "42P01", "22P02", "1", "19", "2067", "26"] {
+            assert!(!is_passing_code(staying), "{staying}");
+        }
+        assert!(matches!(StoreError::timed_out("x"), StoreError::Unavailable(_)));
+    }
+}

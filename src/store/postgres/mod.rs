@@ -1,0 +1,110 @@
+//! The store in Postgres: any number of servers and workers.
+
+mod listen;
+mod sql;
+
+use super::steps::{Access, Database};
+use super::tx::{Abandoned, Bus, Open, Tx, within};
+use super::{StoreError, StoreResult};
+use async_trait::async_trait;
+use secrecy::{ExposeSecret, SecretString};
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{Connection, PgConnection, PgPool};
+use std::str::FromStr;
+use std::time::Duration;
+use tokio::task::JoinHandle;
+
+static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("migrations/postgres");
+
+/// How long the server may leave a transaction of ours alone before it ends it: a process that is stopped must not keep
+/// the others from a pipeline.
+const IDLE_IN_TRANSACTION_SECONDS: u32 = 10;
+
+/// How much longer than the server's own limit the client waits for its word.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// How the database is used.
+#[derive(Debug, Clone)]
+pub struct PostgresOptions {
+    /// Connections of the pool; one more listens.
+    pub max_connections: u32,
+    /// How long a step waits for a connection, before the database is unavailable.
+    pub acquire_timeout: Duration,
+    /// How long one statement may take, before the database is unavailable.
+    pub statement_timeout: Duration,
+}
+
+impl Default for PostgresOptions {
+    fn default() -> Self {
+        Self {
+            max_connections: 10,
+            acquire_timeout: Duration::from_secs(5),
+            statement_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+/// The store in Postgres.
+#[derive(Debug)]
+pub struct PostgresStore {
+    pool: PgPool,
+    connect: PgConnectOptions,
+    limit: Duration,
+    bus: Bus,
+    listener: JoinHandle<()>,
+}
+
+impl PostgresStore {
+    /// Connects, without touching the schema: see [`PostgresStore::migrate`].
+    pub async fn connect(url: &SecretString, options: PostgresOptions) -> StoreResult<Self> {
+        let connect = PgConnectOptions::from_str(url.expose_secret())
+            .map_err(|error| StoreError::Setup(format!("the database URL cannot be read: {error}")))?
+            .application_name("refrain");
+        let milliseconds = options.statement_timeout.as_millis().to_string();
+        let limited = connect.clone().options([
+            ("statement_timeout", milliseconds),
+            ("idle_in_transaction_session_timeout", format!("{IDLE_IN_TRANSACTION_SECONDS}s")),
+            // The filters of listings are worth a plan of their own.
+            ("plan_cache_mode", "force_custom_plan".to_owned()),
+        ]);
+        let pool =
+            PgPoolOptions::new().max_connections(options.max_connections).acquire_timeout(options.acquire_timeout);
+        let pool = pool.connect_with(limited).await?;
+        let bus = Bus::new();
+        let listener = tokio::spawn(listen::forward(connect.clone(), bus.clone()));
+        Ok(Self { pool, connect, limit: options.statement_timeout + GRACE, bus, listener })
+    }
+
+    /// Applies the migrations, under a lock of the database; without a limit of time, since a later one may have much to
+    /// do.
+    pub async fn migrate(&self) -> StoreResult<()> {
+        let mut connection = within(self.limit, PgConnection::connect_with(&self.connect)).await?;
+        let place = self.connect.get_database().unwrap_or("postgres");
+        MIGRATIONS.run(&mut connection).await.map_err(|error| StoreError::from_migration(error, &place))?;
+        Ok(connection.close().await?)
+    }
+}
+
+impl Drop for PostgresStore {
+    fn drop(&mut self) {
+        self.listener.abort();
+    }
+}
+
+#[async_trait]
+impl Database for PostgresStore {
+    async fn begin(&self, access: Access) -> StoreResult<Tx> {
+        let begin = match access {
+            Access::Read => "begin isolation level repeatable read read only",
+            Access::Write => "begin isolation level read committed",
+        };
+        let mut connection = self.pool.acquire().await?;
+        within(self.limit, sqlx::query(begin).execute(&mut *connection)).await?;
+        let open = Open::Postgres { connection: Abandoned(Some(connection)), limit: self.limit };
+        Ok(Tx::new(&sql::STATEMENTS, open, self.bus.clone()))
+    }
+
+    fn bus(&self) -> &Bus {
+        &self.bus
+    }
+}

@@ -1,0 +1,256 @@
+//! Rows to the domain and back.
+
+use super::head::Head;
+use super::tx::{Row, Value, json, unreadable, values};
+use super::{Failures, KnownKey, StoreResult, StoredDefinition};
+use crate::partition::PartitionKey;
+use crate::run::{
+    Asked, Attempt, AttemptOutcome, CatalogEntry, ClaimToken, Decided, DefinitionHash, Fingerprint, HistoryEntry,
+    IdempotencyKey, Mode, Outcome, Principal, Run, RunId, RunPartition, RunSummary, State,
+};
+use serde::Serialize;
+
+pub(super) fn mode_name(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Overwrite => "overwrite",
+        Mode::Full => "full",
+    }
+}
+
+fn run_id(row: &Row) -> StoreResult<RunId> {
+    row.id("id").map(RunId)
+}
+
+fn key(row: &Row) -> StoreResult<PartitionKey> {
+    row.text("partition").map(PartitionKey::from_canonical)
+}
+
+fn token(row: &Row, column: &'static str) -> StoreResult<Option<ClaimToken>> {
+    Ok(row.optional_id(column)?.map(ClaimToken))
+}
+
+fn idempotency_key(row: &Row) -> StoreResult<IdempotencyKey> {
+    row.text("idempotency_key").map(IdempotencyKey::from_stored)
+}
+
+fn definition_hash(row: &Row) -> StoreResult<DefinitionHash> {
+    row.text("definition").map(DefinitionHash)
+}
+
+fn mode(row: &Row) -> StoreResult<Mode> {
+    let text = row.text("mode")?;
+    [Mode::Overwrite, Mode::Full]
+        .into_iter()
+        .find(|mode| mode_name(*mode) == text)
+        .ok_or_else(|| unreadable("mode", &text, "overwrite or full"))
+}
+
+pub(super) fn state(row: &Row) -> StoreResult<State> {
+    let text = row.text("state")?;
+    State::parse(&text).ok_or_else(|| unreadable("state", &text, "the state of a run"))
+}
+
+fn outcome(row: &Row) -> StoreResult<Option<Outcome>> {
+    let Some(text) = row.optional_text("outcome")? else { return Ok(None) };
+    Outcome::parse(&text).map(Some).ok_or_else(|| unreadable("outcome", &text, "the outcome of a partition"))
+}
+
+pub(super) fn attempt_outcome(row: &Row) -> StoreResult<Option<AttemptOutcome>> {
+    let Some(text) = row.optional_text("outcome")? else { return Ok(None) };
+    AttemptOutcome::parse(&text).map(Some).ok_or_else(|| unreadable("outcome", &text, "the outcome of an attempt"))
+}
+
+pub(super) fn definition(row: &Row) -> StoreResult<StoredDefinition> {
+    Ok(StoredDefinition {
+        hash: DefinitionHash(row.text("hash")?),
+        pipeline: row.text("pipeline")?,
+        text: row.text("text")?,
+    })
+}
+
+pub(super) fn known_key(row: &Row) -> StoreResult<KnownKey> {
+    Ok(KnownKey {
+        run_id: run_id(row)?,
+        state: state(row)?,
+        asked: row.json::<Asked>("asked")?,
+        fingerprint: Fingerprint(row.text("fingerprint")?),
+        accepted_with: definition(row)?,
+    })
+}
+
+pub(super) fn head(row: &Row) -> StoreResult<Head> {
+    Ok(Head {
+        id: run_id(row)?,
+        pipeline: row.text("pipeline")?,
+        mode: mode(row)?,
+        definition: definition_hash(row)?,
+        state: state(row)?,
+        sequence: row.int("sequence")?,
+        due_at: row.time("due_at")?,
+        cancel_requested: row.flag("cancel_requested")?,
+        claim_token: token(row, "claim_token")?,
+        lease_until: row.optional_time("lease_until")?,
+        decided_token: token(row, "decided_token")?,
+        attempts: row.small_count("attempts")?,
+        lost_workers: row.small_count("lost_workers")?,
+        failures: Failures {
+            source: row.small_count("failures_source")?,
+            service: row.small_count("failures_service")?,
+            compute: row.small_count("failures_compute")?,
+        },
+        progress: row.optional_json("progress")?,
+        error: row.optional_json("error")?,
+        started_at: row.optional_time("started_at")?,
+        ended_at: row.optional_time("ended_at")?,
+    })
+}
+
+/// The values of `save_run`.
+pub(super) fn head_values(head: &Head) -> StoreResult<Vec<Value>> {
+    Ok(values![
+        head.id,
+        head.definition.0.as_str(),
+        head.state.as_str(),
+        head.sequence,
+        head.due_at,
+        head.cancel_requested,
+        head.claim_token,
+        head.lease_until,
+        head.decided_token,
+        head.attempts,
+        head.lost_workers,
+        head.failures.source,
+        head.failures.service,
+        head.failures.compute,
+        optional_json(head.progress.as_ref())?,
+        optional_json(head.error.as_ref())?,
+        head.started_at,
+        head.ended_at,
+    ])
+}
+
+pub(super) fn optional_json<T: Serialize>(value: Option<&T>) -> StoreResult<Option<String>> {
+    value.map(json).transpose()
+}
+
+pub(super) fn run(row: &Row, partitions: &[Row], attempts: &[Row]) -> StoreResult<Run> {
+    Ok(Run {
+        id: run_id(row)?,
+        principal: Principal(row.text("principal")?),
+        idempotency_key: idempotency_key(row)?,
+        pipeline: row.text("pipeline")?,
+        mode: mode(row)?,
+        state: state(row)?,
+        partitions: partitions.iter().map(run_partition).collect::<StoreResult<_>>()?,
+        rows: row.optional_json("rows")?,
+        sources: row.json("sources")?,
+        attempts: attempts.iter().map(attempt).collect::<StoreResult<_>>()?,
+        progress: row.optional_json("progress")?,
+        warnings: row.json("warnings")?,
+        error: row.optional_json("error")?,
+        definition: definition_hash(row)?,
+        sequence: row.int("sequence")?,
+        cancel_requested: row.flag("cancel_requested")?,
+        created_at: row.time("created_at")?,
+        started_at: row.optional_time("started_at")?,
+        ended_at: row.optional_time("ended_at")?,
+        due_at: row.time("due_at")?,
+    })
+}
+
+fn run_partition(row: &Row) -> StoreResult<RunPartition> {
+    Ok(RunPartition {
+        partition: key(row)?,
+        outcome: outcome(row)?,
+        content: row.optional_json("content")?,
+        previous: row.optional_json("previous")?,
+    })
+}
+
+fn attempt(row: &Row) -> StoreResult<Attempt> {
+    Ok(Attempt {
+        number: row.small_count("number")?,
+        worker: row.text("worker")?,
+        started_at: row.time("started_at")?,
+        ended_at: row.optional_time("ended_at")?,
+        outcome: attempt_outcome(row)?,
+        error: row.optional_json("error")?,
+    })
+}
+
+pub(super) fn decided(row: &Row) -> StoreResult<Decided> {
+    Ok(Decided {
+        partition: key(row)?,
+        outcome: outcome(row)?.ok_or_else(|| unreadable("outcome", "null", "the outcome of a decided partition"))?,
+        content: row.optional_json("content")?,
+        file: row.optional_text("file")?,
+        previous: row.optional_json("previous")?,
+    })
+}
+
+/// A decision as the statements take it apart. Documents go in as text within the text, so that they are stored to the
+/// letter and no parser on the way trips over an escape in them.
+#[derive(Serialize)]
+struct DecidedRow<'a> {
+    partition: &'a PartitionKey,
+    outcome: &'static str,
+    file: Option<&'a str>,
+    content: Option<String>,
+    previous: Option<String>,
+}
+
+/// The list of decisions as the statements take it apart.
+pub(super) fn decided_rows(partitions: &[Decided]) -> StoreResult<String> {
+    let rows: Vec<DecidedRow<'_>> = partitions
+        .iter()
+        .map(|d| {
+            Ok(DecidedRow {
+                partition: &d.partition,
+                outcome: d.outcome.as_str(),
+                file: d.file.as_deref(),
+                content: optional_json(d.content.as_ref())?,
+                previous: optional_json(d.previous.as_ref())?,
+            })
+        })
+        .collect::<StoreResult<_>>()?;
+    json(&rows)
+}
+
+pub(super) fn summary(row: &Row) -> StoreResult<RunSummary> {
+    Ok(RunSummary {
+        id: run_id(row)?,
+        pipeline: row.text("pipeline")?,
+        idempotency_key: idempotency_key(row)?,
+        mode: mode(row)?,
+        state: state(row)?,
+        partitions: row.count("partitions")?,
+        attempts: row.small_count("attempts")?,
+        error: row.optional_json("error")?,
+        created_at: row.time("created_at")?,
+        started_at: row.optional_time("started_at")?,
+        ended_at: row.optional_time("ended_at")?,
+    })
+}
+
+pub(super) fn catalog_entry(row: &Row) -> StoreResult<CatalogEntry> {
+    Ok(CatalogEntry {
+        partition: key(row)?,
+        content: row.json("content")?,
+        run_id: RunId(row.id("run_id")?),
+        committed_at: row.time("committed_at")?,
+        definition: definition_hash(row)?,
+        confirmed_by: row.optional_id("confirmed_by")?.map(RunId),
+        confirmed_at: row.optional_time("confirmed_at")?,
+    })
+}
+
+pub(super) fn history_entry(row: &Row) -> StoreResult<HistoryEntry> {
+    Ok(HistoryEntry {
+        version: row.int("version")?,
+        run_id: RunId(row.id("run_id")?),
+        committed_at: row.time("committed_at")?,
+        outcome: outcome(row)?.ok_or_else(|| unreadable("outcome", "null", "the outcome of a change"))?,
+        content: row.optional_json("content")?,
+        definition: definition_hash(row)?,
+    })
+}

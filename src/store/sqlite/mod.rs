@@ -1,0 +1,148 @@
+//! The store in a SQLite file: one serving process, which holds a lock on a file beside it.
+
+mod sql;
+
+use super::error::file_error;
+use super::steps::{Access, Database};
+use super::tx::{Bus, Open, Tx};
+use super::{StoreError, StoreResult};
+use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+use rustix::fs::{FlockOperation, flock};
+use sqlx::SqlitePool;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("migrations/sqlite");
+
+/// Holders of leases are dead once their process has let go of the file's lock, so every lease ends at the start.
+const END_ALL_LEASES: &str =
+    "update runs set lease_until = ?1 where state in ('running', 'committing') and lease_until > ?1";
+
+/// What time it is; the store rounds it down to microseconds.
+pub type Clock = Arc<dyn Fn() -> DateTime<Utc> + Send + Sync>;
+
+/// How the file is opened.
+#[derive(Clone)]
+pub struct SqliteOptions {
+    /// Connections that read beside the one that writes.
+    pub read_connections: u32,
+    /// How long a step waits for the connection or for the file, before it is unavailable.
+    pub wait: Duration,
+    /// The clock of leases and times.
+    pub clock: Clock,
+}
+
+impl Default for SqliteOptions {
+    fn default() -> Self {
+        Self { read_connections: 4, wait: Duration::from_secs(30), clock: Arc::new(Utc::now) }
+    }
+}
+
+impl std::fmt::Debug for SqliteOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SqliteOptions")
+            .field("read_connections", &self.read_connections)
+            .field("wait", &self.wait)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The store in a SQLite file.
+pub struct SqliteStore {
+    /// One connection, so writers wait in a queue and not for the file. None where the store only reads.
+    writer: Option<SqlitePool>,
+    readers: SqlitePool,
+    clock: Clock,
+    bus: Bus,
+    /// Unlocked when it is dropped, last of all.
+    _lock: Option<File>,
+}
+
+impl std::fmt::Debug for SqliteStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SqliteStore").field("serves", &self.writer.is_some()).finish_non_exhaustive()
+    }
+}
+
+impl SqliteStore {
+    /// Opens the file to serve it, making it if it is not there: takes the lock, applies the migrations and ends every
+    /// lease. [`StoreError::Setup`] where another process serves it.
+    pub async fn open(path: &Path, options: SqliteOptions) -> StoreResult<Self> {
+        let lock = lock_for_serving(path)?;
+        // Full synchronisation: an answer that was given survives a power cut.
+        let connect = SqliteConnectOptions::new()
+            .filename(path)
+            .create_if_missing(true)
+            .journal_mode(SqliteJournalMode::Wal)
+            .synchronous(SqliteSynchronous::Full)
+            .foreign_keys(true)
+            .busy_timeout(options.wait);
+        let writer = pool(1, &options).connect_with(connect.clone()).await?;
+        MIGRATIONS.run(&writer).await.map_err(|error| StoreError::from_migration(error, &path.display()))?;
+        sqlx::query(END_ALL_LEASES).bind((options.clock)().timestamp_micros()).execute(&writer).await?;
+        let readers = pool(options.read_connections, &options).connect_with(connect.pragma("query_only", "on")).await?;
+        Ok(Self { writer: Some(writer), readers, clock: options.clock, bus: Bus::new(), _lock: Some(lock) })
+    }
+
+    /// Opens the file to look at it, beside the process that serves it. Steps that write are refused.
+    pub async fn open_read_only(path: &Path) -> StoreResult<Self> {
+        if !path.is_file() {
+            let path = path.display();
+            return Err(StoreError::Setup(format!("there is no database at {path}, expected one that was served")));
+        }
+        let options = SqliteOptions::default();
+        let connect = SqliteConnectOptions::new().filename(path).read_only(true).busy_timeout(options.wait);
+        let readers = pool(1, &options).connect_with(connect).await?;
+        Ok(Self { writer: None, readers, clock: options.clock, bus: Bus::new(), _lock: None })
+    }
+}
+
+#[async_trait]
+impl Database for SqliteStore {
+    async fn begin(&self, access: Access) -> StoreResult<Tx> {
+        let tx = match (access, &self.writer) {
+            (Access::Read, _) => self.readers.begin().await?,
+            // At once a writer: a reader that becomes one may find that its snapshot is too old.
+            (Access::Write, Some(writer)) => writer.begin_with("begin immediate").await?,
+            (Access::Write, None) => {
+                return Err(StoreError::Setup("the database was opened to be read, not to be served".to_owned()));
+            }
+        };
+        Ok(Tx::new(&sql::STATEMENTS, Open::Sqlite { tx, clock: self.clock.clone() }, self.bus.clone()))
+    }
+
+    fn bus(&self) -> &Bus {
+        &self.bus
+    }
+}
+
+fn pool(connections: u32, options: &SqliteOptions) -> SqlitePoolOptions {
+    SqlitePoolOptions::new()
+        .max_connections(connections)
+        .acquire_timeout(options.wait)
+        .idle_timeout(None)
+        .max_lifetime(None)
+}
+
+/// The kernel lets go of the lock when the process ends, however it does. The file is never removed: a lock on a removed
+/// file would exclude nobody.
+fn lock_for_serving(path: &Path) -> StoreResult<File> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".lock");
+    let name = PathBuf::from(name);
+    let file = File::options().create(true).truncate(false).write(true).open(&name);
+    let file = file.map_err(|error| file_error("open", &name, &error))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(StoreError::Setup(format!(
+            "another process serves this data folder: it holds the lock on {}; a SQLite database has one serving process \
+             (several need --database-url with Postgres)",
+            name.display()
+        ))),
+        Err(error) => Err(file_error("lock", &name, &error.into())),
+    }
+}

@@ -1,0 +1,234 @@
+//! The statements in SQLite's dialect, in the order of their twins in Postgres's.
+
+use crate::store::statements::Statements;
+
+pub(in crate::store) const STATEMENTS: Statements = Statements {
+    ping: r"select 1 as one",
+    identity: r"select database_id, warehouse_id from meta",
+    bind_warehouse: r"update meta set warehouse_id = ?1 where warehouse_id is null",
+    share_pipeline: r"
+        -- The transaction holds the whole database.
+        select ?1",
+    lock_pipeline: r"
+        -- The transaction holds the whole database.
+        select ?1",
+    try_lock_pipeline: r"
+        -- The transaction holds the whole database.
+        select ?1 is not null as locked",
+    next_sequence: r"update run_sequence set last = last + 1 returning last as sequence",
+    put_definition: r"
+        insert into definitions (hash, pipeline, text, created_at) values (?1, ?2, ?3, ?4)
+        on conflict (hash) do nothing",
+    definition: r"select hash, pipeline, text from definitions where hash = ?1",
+    insert_run: r"
+        insert into runs (
+            id, principal, idempotency_key, pipeline, mode, asked, fingerprint, accepted_with, definition, state, sequence,
+            due_at, created_at
+        ) values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8, 'queued', ?9, ?10, ?10)
+        on conflict (principal, idempotency_key) do nothing",
+    insert_scope: r"
+        insert into run_partitions (run_id, partition)
+        select ?1, value from json_each(?2)",
+    known_key: r"
+        select r.id, r.state, r.asked, r.fingerprint, d.hash, d.pipeline, d.text
+        from runs r join definitions d on d.hash = r.accepted_with
+        where r.principal = ?1 and r.idempotency_key = ?2",
+    lock_run: r"
+        select id, pipeline, mode, definition, state, sequence, due_at, cancel_requested, claim_token, lease_until, decided_token,
+            attempts, lost_workers, failures_source, failures_service, failures_compute, progress, error, started_at, ended_at
+        from runs
+        where id = ?1",
+    save_run: r"
+        update runs set
+            definition = ?2, state = ?3, sequence = ?4, due_at = ?5, cancel_requested = ?6, claim_token = ?7, lease_until = ?8,
+            decided_token = ?9, attempts = ?10, lost_workers = ?11, failures_source = ?12, failures_service = ?13,
+            failures_compute = ?14, progress = ?15, error = ?16, started_at = ?17, ended_at = ?18
+        where id = ?1",
+    lost_runs: r"
+        select id
+        from runs
+        where state = 'running' and state in ('running', 'committing') and lease_until <= ?1
+        order by sequence
+        limit ?2",
+    unfinished_run: r"
+        select id
+        from runs
+        where state = 'committing' and state in ('running', 'committing') and lease_until <= ?1
+        order by sequence
+        limit 1",
+    next_run: r"
+        select r.id, r.pipeline
+        from runs r
+        where r.state = 'queued'
+            and r.due_at <= ?1
+            and (?2 is null or r.pipeline = ?2)
+            and r.pipeline not in (select value from json_each(?3))
+            and not exists (
+                select 1
+                from runs o
+                where o.pipeline = r.pipeline
+                    and o.state in ('queued', 'running', 'committing')
+                    and o.id <> r.id
+                    and (o.state <> 'queued' or o.sequence < r.sequence)
+                    and (
+                        o.mode = 'full'
+                        or r.mode = 'full'
+                        or exists (
+                            select 1
+                            from run_partitions mine
+                            join run_partitions theirs on theirs.run_id = o.id and theirs.partition = mine.partition
+                            where mine.run_id = r.id
+                        )
+                    )
+            )
+        order by r.sequence
+        limit 1",
+    insert_attempt: r"insert into attempts (run_id, number, worker, token, started_at) values (?1, ?2, ?3, ?4, ?5)",
+    end_open_attempt: r"update attempts set ended_at = ?2, outcome = ?3, error = ?4 where run_id = ?1 and ended_at is null",
+    attempt_outcome: r"select outcome from attempts where run_id = ?1 and token = ?2",
+    scope_size: r"select count(*) as partitions, count(outcome) as decided from run_partitions where run_id = ?1",
+    decide_scope: r"
+        update run_partitions set
+            outcome = d.value ->> 'outcome', file = d.value ->> 'file', content = d.value ->> 'content',
+            previous = d.value ->> 'previous'
+        from json_each(?2) as d
+        where run_id = ?1 and partition = d.value ->> 'partition'",
+    insert_decided: r"
+        insert into run_partitions (run_id, partition, outcome, file, content, previous)
+        select ?1, d.value ->> 'partition', d.value ->> 'outcome', d.value ->> 'file', d.value ->> 'content', d.value ->> 'previous'
+        from json_each(?2) as d",
+    undecide_scope: r"update run_partitions set outcome = null, file = null, content = null, previous = null where run_id = ?1",
+    delete_scope: r"delete from run_partitions where run_id = ?1",
+    save_report: r"update runs set rows = ?2, sources = ?3, warnings = ?4 where id = ?1",
+    count_changes: r"
+        select count(*) as changes
+        from run_partitions p
+        left join catalog c on c.pipeline = ?2 and c.partition = p.partition
+        where p.run_id = ?1
+            and (p.outcome in ('created', 'replaced', 'cleared') or (p.outcome = 'unchanged' and c.definition <> ?4))
+            and (?3 is null or p.partition in (select value from json_each(?3)))",
+    raise_version: r"
+        insert into tables (pipeline, version) values (?1, ?2)
+        on conflict (pipeline) do update set version = tables.version + excluded.version
+        returning version",
+    add_history: r"
+        insert into history (pipeline, partition, version, run_id, committed_at, outcome, content, definition)
+        select ?2, p.partition, ?5, p.run_id, ?6, p.outcome, p.content, ?4
+        from run_partitions p
+        left join catalog c on c.pipeline = ?2 and c.partition = p.partition
+        where p.run_id = ?1
+            and (p.outcome in ('created', 'replaced', 'cleared') or (p.outcome = 'unchanged' and c.definition <> ?4))
+            and (?3 is null or p.partition in (select value from json_each(?3)))",
+    put_entries: r"
+        insert into catalog (pipeline, partition, content, run_id, committed_at, definition)
+        select ?2, p.partition, p.content, p.run_id, ?5, ?4
+        from run_partitions p
+        where p.run_id = ?1 and p.outcome in ('created', 'replaced') and (?3 is null or p.partition in (select value from json_each(?3)))
+        on conflict (pipeline, partition) do update set
+            content = excluded.content, run_id = excluded.run_id, committed_at = excluded.committed_at,
+            definition = excluded.definition, confirmed_by = null, confirmed_at = null",
+    confirm_entries: r"
+        update catalog set definition = ?4, confirmed_by = ?1, confirmed_at = ?5
+        where pipeline = ?2 and partition in (
+            select p.partition from run_partitions p where p.run_id = ?1 and p.outcome = 'unchanged' and (?3 is null or p.partition in (select value from json_each(?3)))
+        )",
+    delete_entries: r"
+        delete from catalog
+        where pipeline = ?2 and partition in (
+            select p.partition from run_partitions p where p.run_id = ?1 and p.outcome = 'cleared' and (?3 is null or p.partition in (select value from json_each(?3)))
+        )",
+    run: r"
+        select id, principal, idempotency_key, pipeline, mode, state, definition, sequence, cancel_requested, progress, error, rows,
+            sources, warnings, created_at, started_at, ended_at, due_at
+        from runs
+        where id = ?1",
+    run_partitions: r"select partition, outcome, file, content, previous from run_partitions where run_id = ?1 order by partition",
+    attempts: r"select number, worker, started_at, ended_at, outcome, error from attempts where run_id = ?1 order by number",
+    list: r"
+        select r.id, r.pipeline, r.idempotency_key, r.mode, r.state, r.attempts, r.error, r.created_at, r.started_at, r.ended_at,
+            (select count(*) from run_partitions p where p.run_id = r.id) as partitions
+        from runs r
+        where true
+            and (?1 is null or r.pipeline = ?1)
+            and (?2 is null or r.state = ?2)
+            and (?3 is null or r.created_at > ?3)
+            and (?4 is null or r.created_at < ?4)
+            and (?5 is null or r.id < ?5)
+        order by r.id desc
+        limit ?6",
+    list_of_pipeline: r"
+        select r.id, r.pipeline, r.idempotency_key, r.mode, r.state, r.attempts, r.error, r.created_at, r.started_at, r.ended_at,
+            (select count(*) from run_partitions p where p.run_id = r.id) as partitions
+        from runs r
+        where r.pipeline = ?1
+            and (?1 is null or r.pipeline = ?1)
+            and (?2 is null or r.state = ?2)
+            and (?3 is null or r.created_at > ?3)
+            and (?4 is null or r.created_at < ?4)
+            and (?5 is null or r.id < ?5)
+        order by r.id desc
+        limit ?6",
+    list_in_state: r"
+        select r.id, r.pipeline, r.idempotency_key, r.mode, r.state, r.attempts, r.error, r.created_at, r.started_at, r.ended_at,
+            (select count(*) from run_partitions p where p.run_id = r.id) as partitions
+        from runs r
+        where r.state = ?2
+            and (?1 is null or r.pipeline = ?1)
+            and (?2 is null or r.state = ?2)
+            and (?3 is null or r.created_at > ?3)
+            and (?4 is null or r.created_at < ?4)
+            and (?5 is null or r.id < ?5)
+        order by r.id desc
+        limit ?6",
+    list_of_partition: r"
+        select r.id, r.pipeline, r.idempotency_key, r.mode, r.state, r.attempts, r.error, r.created_at, r.started_at, r.ended_at,
+            (select count(*) from run_partitions p where p.run_id = r.id) as partitions
+        from runs r
+        join run_partitions named on named.run_id = r.id
+        where named.partition = ?7
+            and (?1 is null or r.pipeline = ?1)
+            and (?2 is null or r.state = ?2)
+            and (?3 is null or r.created_at > ?3)
+            and (?4 is null or r.created_at < ?4)
+            and (?5 is null or named.run_id < ?5)
+        order by named.run_id desc
+        limit ?6",
+    version: r"select version from tables where pipeline = ?1",
+    contents: r"
+        select content
+        from catalog
+        where pipeline = ?1 and (?2 is null or partition >= ?2) and (?3 is null or partition < ?3)
+        order by partition",
+    page: r"
+        select partition, content, run_id, committed_at, definition, confirmed_by, confirmed_at
+        from catalog
+        where pipeline = ?1
+            and (?2 is null or partition >= ?2)
+            and (?3 is null or partition < ?3)
+            and (?4 is null or partition > ?4)
+        order by partition
+        limit ?5",
+    entries: r"
+        select partition, content, run_id, committed_at, definition, confirmed_by, confirmed_at
+        from catalog
+        where pipeline = ?1 and (?2 is null or partition in (select value from json_each(?2)))
+        order by partition",
+    history: r"
+        select version, run_id, committed_at, outcome, content, definition
+        from history
+        where pipeline = ?1 and partition = ?2
+        order by version desc
+        limit ?3",
+    staging_runs: r"
+        select id, state, claim_token, decided_token
+        from runs
+        where id in (select value from json_each(?1))",
+    queue_depth: r"
+        select
+            count(*) filter (where state = 'queued') as queued,
+            count(*) filter (where state = 'running') as running,
+            count(*) filter (where state = 'committing') as committing,
+            min(due_at) filter (where state = 'queued' and due_at <= ?1) as oldest_due
+        from runs
+        where state in ('queued', 'running', 'committing')",
+};

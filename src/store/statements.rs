@@ -1,0 +1,100 @@
+//! The statements that the steps are made of. Both dialects fill in this one struct, with the same numbering of values.
+
+/// One database's dialect. Lists are JSON arrays; times are the database's own.
+#[derive(Debug)]
+pub(super) struct Statements {
+    /// Answers.
+    pub(super) ping: &'static str,
+    /// The database's own id and its warehouse's.
+    pub(super) identity: &'static str,
+    /// Unless one is bound. 1 id.
+    pub(super) bind_warehouse: &'static str,
+    /// Until the transaction ends, nobody claims runs of the pipeline. 1 pipeline.
+    pub(super) share_pipeline: &'static str,
+    /// Until the transaction ends, nobody else submits, retries or claims runs of the pipeline. 1 pipeline.
+    pub(super) lock_pipeline: &'static str,
+    /// The same, unless it would have to wait; `locked` says so. 1 pipeline.
+    pub(super) try_lock_pipeline: &'static str,
+    /// The next `sequence` number.
+    pub(super) next_sequence: &'static str,
+    /// Unless it is there. 1 hash, 2 pipeline, 3 text, 4 now.
+    pub(super) put_definition: &'static str,
+    /// 1 hash.
+    pub(super) definition: &'static str,
+    /// Unless its key is taken. 1 id, 2 principal, 3 key, 4 pipeline, 5 mode, 6 asked, 7 fingerprint, 8 definition, 9 sequence,
+    /// 10 now.
+    pub(super) insert_run: &'static str,
+    /// 1 run, 2 list of keys.
+    pub(super) insert_scope: &'static str,
+    /// 1 principal, 2 key.
+    pub(super) known_key: &'static str,
+    /// A run's control state, and nobody else moves it until the transaction ends. 1 run.
+    pub(super) lock_run: &'static str,
+    /// Writes the control state back. 1 run, then its columns in the order of the statement.
+    pub(super) save_run: &'static str,
+    /// Running runs whose lease ran out, oldest first; those that somebody else takes over are left out. 1 now, 2 limit.
+    pub(super) lost_runs: &'static str,
+    /// The committing run to be resumed next. 1 now.
+    pub(super) unfinished_run: &'static str,
+    /// The due queued run with the lowest number that overlaps no held run and no queued run with a lower number.
+    /// 1 now, 2 its pipeline or null, 3 list of pipelines to pass over.
+    pub(super) next_run: &'static str,
+    /// 1 run, 2 number, 3 worker, 4 token, 5 now.
+    pub(super) insert_attempt: &'static str,
+    /// The one that goes on, if any. 1 run, 2 now, 3 outcome, 4 error.
+    pub(super) end_open_attempt: &'static str,
+    /// How the token's attempt ended. 1 run, 2 token.
+    pub(super) attempt_outcome: &'static str,
+    /// How many partitions a run has, and how many of them are decided. 1 run.
+    pub(super) scope_size: &'static str,
+    /// For partitions of the scope and no other. 1 run, 2 list of decisions.
+    pub(super) decide_scope: &'static str,
+    /// For `full`, whose scope is known only now. 1 run, 2 list of decisions.
+    pub(super) insert_decided: &'static str,
+    /// 1 run.
+    pub(super) undecide_scope: &'static str,
+    /// 1 run.
+    pub(super) delete_scope: &'static str,
+    /// 1 run, 2 rows, 3 sources, 4 warnings.
+    pub(super) save_report: &'static str,
+    /// Decided partitions whose content or definition changes. 1 run, 2 pipeline, 3 list of keys or null for all, 4 definition.
+    pub(super) count_changes: &'static str,
+    /// Raises the table's version, or writes the first. 1 pipeline, 2 by how much.
+    pub(super) raise_version: &'static str,
+    /// The partitions of `count_changes`. 1 run, 2 pipeline, 3 list of keys or null for all, 4 definition, 5 version, 6 now.
+    pub(super) add_history: &'static str,
+    /// 1 run, 2 pipeline, 3 list of keys or null for all, 4 definition, 5 now.
+    pub(super) put_entries: &'static str,
+    /// 1 run, 2 pipeline, 3 list of keys or null for all, 4 definition, 5 now.
+    pub(super) confirm_entries: &'static str,
+    /// 1 run, 2 pipeline, 3 list of keys or null for all.
+    pub(super) delete_entries: &'static str,
+    /// 1 run.
+    pub(super) run: &'static str,
+    /// 1 run.
+    pub(super) run_partitions: &'static str,
+    /// 1 run.
+    pub(super) attempts: &'static str,
+    /// Summaries, newest first. 1 pipeline, 2 state, 3 after, 4 before, 5 smaller id (each may be null), 6 limit.
+    pub(super) list: &'static str,
+    /// The same, where the pipeline is given.
+    pub(super) list_of_pipeline: &'static str,
+    /// The same, where the state is given.
+    pub(super) list_in_state: &'static str,
+    /// The same for 7 a partition.
+    pub(super) list_of_partition: &'static str,
+    /// 1 pipeline.
+    pub(super) version: &'static str,
+    /// What is summed up. 1 pipeline, 2 from, 3 until (each may be null).
+    pub(super) contents: &'static str,
+    /// 1 pipeline, 2 from, 3 until, 4 after (each may be null), 5 limit.
+    pub(super) page: &'static str,
+    /// 1 pipeline, 2 list of keys or null for all.
+    pub(super) entries: &'static str,
+    /// 1 pipeline, 2 partition, 3 limit.
+    pub(super) history: &'static str,
+    /// 1 list of runs.
+    pub(super) staging_runs: &'static str,
+    /// 1 now.
+    pub(super) queue_depth: &'static str,
+}

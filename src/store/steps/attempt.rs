@@ -1,0 +1,68 @@
+//! What a worker says of its attempt before the decision.
+
+use super::{lock, save};
+use crate::run::{AttemptOutcome, ClaimToken, Progress, RunError, RunId, State};
+use crate::store::head::after;
+use crate::store::tx::{Tx, values};
+use crate::store::{Change, Ended, Fenced, Renewal, StoreError, StoreResult, rows};
+use chrono::{DateTime, Utc};
+use std::time::Duration;
+
+pub(super) async fn renew(
+    tx: &mut Tx,
+    id: RunId,
+    token: ClaimToken,
+    lease: Duration,
+    progress: &Progress,
+) -> StoreResult<Renewal> {
+    let Some(mut head) = lock(tx, id).await?.filter(|head| head.claim_token == Some(token)) else {
+        return Ok(Renewal::Lost);
+    };
+    head.lease_until = Some(after(tx.now().await?, lease));
+    head.progress = Some(progress.clone());
+    tx.execute(tx.sql.save_run, rows::head_values(&head)?).await?;
+    Ok(if head.cancel_requested { Renewal::CancelAsked } else { Renewal::Held })
+}
+
+pub(super) async fn end(tx: &mut Tx, id: RunId, token: ClaimToken, ended: &Ended) -> StoreResult<Fenced> {
+    if matches!(ended.outcome, AttemptOutcome::Succeeded | AttemptOutcome::StagingLost) {
+        let found = ended.outcome.as_str();
+        return Err(StoreError::Setup(format!(
+            "an attempt was ended as {found}, expected an outcome without a result"
+        )));
+    }
+    let Some(mut head) = lock(tx, id).await?.filter(|head| head.held_by(token, State::Running)) else {
+        return ended_before(tx, id, token, ended.outcome).await;
+    };
+    let now = tx.now().await?;
+    head.end_attempt(ended, now);
+    close(tx, id, now, ended.outcome, ended.error.as_ref()).await?;
+    save(tx, &head).await?;
+    tx.announce(Change::Queue);
+    Ok(Fenced::Done)
+}
+
+/// Ends the attempt that goes on.
+pub(super) async fn close(
+    tx: &mut Tx,
+    id: RunId,
+    now: DateTime<Utc>,
+    outcome: AttemptOutcome,
+    error: Option<&RunError>,
+) -> StoreResult<()> {
+    let row = values![id, now, outcome.as_str(), rows::optional_json(error)?];
+    tx.execute(tx.sql.end_open_attempt, row).await?;
+    Ok(())
+}
+
+/// Whether the token's attempt ended so already: then the answer to that call was lost, and this is its repeat.
+pub(super) async fn ended_before(
+    tx: &mut Tx,
+    id: RunId,
+    token: ClaimToken,
+    outcome: AttemptOutcome,
+) -> StoreResult<Fenced> {
+    let row = tx.optional(tx.sql.attempt_outcome, values![id, token]).await?;
+    let found = row.as_ref().map(rows::attempt_outcome).transpose()?.flatten();
+    Ok(if found == Some(outcome) { Fenced::Done } else { Fenced::Lost })
+}

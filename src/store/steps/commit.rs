@@ -1,0 +1,122 @@
+//! Decide, publish, finish: the steps of a committing run.
+
+use super::attempt::{close, ended_before};
+use super::submit::undecide;
+use super::{lock, save};
+use crate::partition::PartitionKey;
+use crate::run::{AttemptOutcome, ClaimToken, Mode, RunError, RunId, State};
+use crate::store::head::{Head, after};
+use crate::store::tx::{Tx, json, values};
+use crate::store::{Begun, Change, Decision, Fenced, StoreError, StoreResult, rows};
+use chrono::{DateTime, Utc};
+use std::time::Duration;
+
+pub(super) async fn begin(tx: &mut Tx, id: RunId, token: ClaimToken, decision: &Decision) -> StoreResult<Begun> {
+    let Some(mut head) = lock(tx, id).await?.filter(|head| head.claim_token == Some(token)) else {
+        return Ok(Begun::Lost);
+    };
+    if head.state == State::Committing {
+        // The same token decided before, or it resumed what another decided and must not decide anew.
+        return Ok(if head.decided_token == Some(token) { Begun::Committing } else { Begun::Lost });
+    }
+    if head.cancel_requested {
+        return Ok(Begun::CancelAsked);
+    }
+    save_decision(tx, &head, decision).await?;
+    head.decide();
+    save(tx, &head).await?;
+    Ok(Begun::Committing)
+}
+
+pub(super) async fn may_publish(tx: &mut Tx, id: RunId, token: ClaimToken) -> StoreResult<Fenced> {
+    let held = lock(tx, id).await?.is_some_and(|head| head.held_by(token, State::Committing));
+    Ok(if held { Fenced::Done } else { Fenced::Lost })
+}
+
+pub(super) async fn finish(tx: &mut Tx, id: RunId, token: ClaimToken) -> StoreResult<Fenced> {
+    let Some(mut head) = lock(tx, id).await?.filter(|head| head.held_by(token, State::Committing)) else {
+        return ended_before(tx, id, token, AttemptOutcome::Succeeded).await;
+    };
+    let now = tx.now().await?;
+    enter(tx, &head, None, now).await?;
+    head.succeed(now);
+    close(tx, id, now, AttemptOutcome::Succeeded, None).await?;
+    save(tx, &head).await?;
+    tx.announce(Change::Queue);
+    Ok(Fenced::Done)
+}
+
+pub(super) async fn postpone(
+    tx: &mut Tx,
+    id: RunId,
+    token: ClaimToken,
+    delay: Duration,
+    error: &RunError,
+) -> StoreResult<Fenced> {
+    let Some(mut head) = lock(tx, id).await?.filter(|head| head.held_by(token, State::Committing)) else {
+        return ended_before(tx, id, token, AttemptOutcome::Failed).await;
+    };
+    let now = tx.now().await?;
+    head.postpone(after(now, delay), error);
+    close(tx, id, now, AttemptOutcome::Failed, Some(error)).await?;
+    save(tx, &head).await?;
+    Ok(Fenced::Done)
+}
+
+pub(super) async fn staging_lost(
+    tx: &mut Tx,
+    id: RunId,
+    token: ClaimToken,
+    live: &[PartitionKey],
+) -> StoreResult<Fenced> {
+    let Some(mut head) = lock(tx, id).await?.filter(|head| head.held_by(token, State::Committing)) else {
+        return ended_before(tx, id, token, AttemptOutcome::StagingLost).await;
+    };
+    let now = tx.now().await?;
+    enter(tx, &head, Some(live), now).await?;
+    undecide(tx, id, head.mode).await?;
+    head.undecide(now);
+    close(tx, id, now, AttemptOutcome::StagingLost, None).await?;
+    save(tx, &head).await?;
+    tx.announce(Change::Queue);
+    Ok(Fenced::Done)
+}
+
+/// Writes the decision down. For `overwrite` it must be for the scope and nothing else: a run replaces exactly what it
+/// names.
+async fn save_decision(tx: &mut Tx, head: &Head, decision: &Decision) -> StoreResult<()> {
+    let rows = values![head.id, rows::decided_rows(&decision.partitions)?];
+    match head.mode {
+        Mode::Overwrite => tx.execute(tx.sql.decide_scope, rows).await?,
+        Mode::Full => tx.execute(tx.sql.insert_decided, rows).await?,
+    };
+    let size = tx.one(tx.sql.scope_size, values![head.id]).await?;
+    let (expected, found) = (size.count("partitions")?, decision.partitions.len() as u64);
+    if found != expected || size.count("decided")? != expected {
+        return Err(StoreError::Setup(format!(
+            "run {} has a decision for {found} partitions, expected one for each of the {expected} of its scope",
+            head.id
+        )));
+    }
+    let (rows, sources) = (json(&decision.rows)?, json(&decision.sources)?);
+    let report = values![head.id, rows, sources, json(&decision.warnings)?];
+    tx.execute(tx.sql.save_report, report).await?;
+    Ok(())
+}
+
+/// Enters in the catalog what was decided: all of it, or only the partitions in `only`. The version goes up by one where
+/// any partition's content or definition changes.
+async fn enter(tx: &mut Tx, head: &Head, only: Option<&[PartitionKey]>, now: DateTime<Utc>) -> StoreResult<()> {
+    let sql = tx.sql;
+    let (id, pipeline, definition) = (head.id, head.pipeline.as_str(), head.definition.0.as_str());
+    let only = only.map(json).transpose()?;
+    let counted = tx.one(sql.count_changes, values![id, pipeline, only.clone(), definition]).await?;
+    if counted.count("changes")? > 0 {
+        let version = tx.one(sql.raise_version, values![pipeline, 1_i64]).await?.int("version")?;
+        tx.execute(sql.add_history, values![id, pipeline, only.clone(), definition, version, now]).await?;
+    }
+    tx.execute(sql.put_entries, values![id, pipeline, only.clone(), definition, now]).await?;
+    tx.execute(sql.confirm_entries, values![id, pipeline, only.clone(), definition, now]).await?;
+    tx.execute(sql.delete_entries, values![id, pipeline, only]).await?;
+    Ok(())
+}

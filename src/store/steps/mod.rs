@@ -1,0 +1,199 @@
+//! The business steps, once for both databases: each is one transaction over the statements of its dialect.
+
+mod attempt;
+mod claim;
+mod commit;
+mod read;
+mod submit;
+
+use super::head::Head;
+use super::tx::{Bus, Tx, values};
+use super::{
+    Begun, Cancelled, Change, ClaimRequest, Claimed, Decision, Ended, Fenced, KnownKey, Listing, NewRun,
+    PartitionFilter, QueueDepth, Renewal, Retried, RunFilter, RunStore, StagingVerdict, StoreResult, StoredDefinition,
+    Submitted, rows,
+};
+use crate::partition::PartitionKey;
+use crate::run::{
+    CatalogEntry, ClaimToken, HistoryEntry, IdempotencyKey, Principal, Progress, Run, RunError, RunId, RunSummary,
+};
+use async_trait::async_trait;
+use std::time::Duration;
+use tokio::sync::broadcast;
+use uuid::Uuid;
+
+/// What a transaction is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Access {
+    /// One snapshot, nothing written.
+    Read,
+    /// Every statement sees what was committed before it; rows are locked before they are judged.
+    Write,
+}
+
+/// What the two databases do differently; all else is in the steps and the statements.
+#[async_trait]
+pub(super) trait Database: Send + Sync {
+    /// Opens a transaction.
+    async fn begin(&self, access: Access) -> StoreResult<Tx>;
+
+    /// Where changes are told.
+    fn bus(&self) -> &Bus;
+}
+
+/// How often a step is done again that the database undid for another transaction's sake.
+const CONFLICT_RETRIES: u32 = 5;
+
+/// Runs one step in one transaction, again where the database undid it for another's sake.
+macro_rules! step {
+    ($store:expr, $access:ident, |$tx:ident| $step:expr) => {{
+        let mut tries = 0;
+        loop {
+            let mut transaction = $store.begin(Access::$access).await?;
+            let $tx = &mut transaction;
+            let done = match $step.await {
+                Ok(answer) => transaction.commit().await.map(|()| answer),
+                Err(error) => Err(error),
+            };
+            match done {
+                Err(error) if error.is_conflict() && tries < CONFLICT_RETRIES => tries += 1,
+                done => break done,
+            }
+        }
+    }};
+}
+
+#[async_trait]
+impl<D: Database> RunStore for D {
+    fn changes(&self) -> broadcast::Receiver<Change> {
+        self.bus().local.subscribe()
+    }
+
+    async fn ping(&self) -> StoreResult<()> {
+        step!(self, Read, |tx| read::ping(tx))
+    }
+
+    async fn database_id(&self) -> StoreResult<Uuid> {
+        Ok(step!(self, Read, |tx| read::identity(tx))?.0)
+    }
+
+    async fn warehouse_id(&self) -> StoreResult<Option<Uuid>> {
+        Ok(step!(self, Read, |tx| read::identity(tx))?.1)
+    }
+
+    async fn bind_warehouse(&self, id: Uuid) -> StoreResult<Uuid> {
+        step!(self, Write, |tx| submit::bind_warehouse(tx, id))
+    }
+
+    async fn known_key(&self, principal: &Principal, key: &IdempotencyKey) -> StoreResult<Option<KnownKey>> {
+        step!(self, Read, |tx| submit::known_key(tx, principal, key))
+    }
+
+    async fn submit(&self, run: &NewRun) -> StoreResult<Submitted> {
+        step!(self, Write, |tx| submit::submit(tx, run))
+    }
+
+    async fn get(&self, id: RunId) -> StoreResult<Option<Run>> {
+        step!(self, Read, |tx| read::run(tx, id))
+    }
+
+    async fn list(&self, filter: &RunFilter) -> StoreResult<Vec<RunSummary>> {
+        step!(self, Read, |tx| read::list(tx, filter))
+    }
+
+    async fn claim(&self, request: &ClaimRequest) -> StoreResult<Option<Claimed>> {
+        step!(self, Write, |tx| claim::take_over_lost(tx, request))?;
+        if let Some(claimed) = step!(self, Write, |tx| claim::resume(tx, request))? {
+            return Ok(Some(claimed));
+        }
+        let mut passed = claim::Passed::default();
+        loop {
+            match step!(self, Write, |tx| claim::start_next(tx, request, &passed))? {
+                claim::Next::Claimed(claimed) => return Ok(Some(*claimed)),
+                claim::Next::Locked(pipeline) => passed.locked.push(pipeline),
+                claim::Next::Taken(pipeline) => passed.taken.push(pipeline),
+                claim::Next::None => break,
+            }
+        }
+        for pipeline in &passed.locked {
+            if let Some(claimed) = step!(self, Write, |tx| claim::start_of(tx, request, pipeline))? {
+                return Ok(Some(claimed));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn renew(&self, id: RunId, token: ClaimToken, lease: Duration, progress: &Progress) -> StoreResult<Renewal> {
+        step!(self, Write, |tx| attempt::renew(tx, id, token, lease, progress))
+    }
+
+    async fn begin_commit(&self, id: RunId, token: ClaimToken, decision: &Decision) -> StoreResult<Begun> {
+        step!(self, Write, |tx| commit::begin(tx, id, token, decision))
+    }
+
+    async fn may_publish(&self, id: RunId, token: ClaimToken) -> StoreResult<Fenced> {
+        step!(self, Write, |tx| commit::may_publish(tx, id, token))
+    }
+
+    async fn finish(&self, id: RunId, token: ClaimToken) -> StoreResult<Fenced> {
+        step!(self, Write, |tx| commit::finish(tx, id, token))
+    }
+
+    async fn end_attempt(&self, id: RunId, token: ClaimToken, ended: &Ended) -> StoreResult<Fenced> {
+        step!(self, Write, |tx| attempt::end(tx, id, token, ended))
+    }
+
+    async fn postpone_publish(
+        &self,
+        id: RunId,
+        token: ClaimToken,
+        delay: Duration,
+        error: &RunError,
+    ) -> StoreResult<Fenced> {
+        step!(self, Write, |tx| commit::postpone(tx, id, token, delay, error))
+    }
+
+    async fn staging_lost(&self, id: RunId, token: ClaimToken, live: &[PartitionKey]) -> StoreResult<Fenced> {
+        step!(self, Write, |tx| commit::staging_lost(tx, id, token, live))
+    }
+
+    async fn cancel(&self, id: RunId) -> StoreResult<Cancelled> {
+        step!(self, Write, |tx| submit::cancel(tx, id))
+    }
+
+    async fn retry(&self, id: RunId, if_attempt: Option<u32>, definition: &StoredDefinition) -> StoreResult<Retried> {
+        step!(self, Write, |tx| submit::retry(tx, id, if_attempt, definition))
+    }
+
+    async fn partitions(&self, pipeline: &str, filter: &PartitionFilter) -> StoreResult<Listing> {
+        step!(self, Read, |tx| read::partitions(tx, pipeline, filter))
+    }
+
+    async fn entries(&self, pipeline: &str, keys: Option<&[PartitionKey]>) -> StoreResult<Vec<CatalogEntry>> {
+        step!(self, Read, |tx| read::entries(tx, pipeline, keys))
+    }
+
+    async fn history(&self, pipeline: &str, key: &PartitionKey, limit: u32) -> StoreResult<Vec<HistoryEntry>> {
+        step!(self, Read, |tx| read::history(tx, pipeline, key, limit))
+    }
+
+    async fn staging_verdicts(&self, folders: &[(RunId, ClaimToken)]) -> StoreResult<Vec<StagingVerdict>> {
+        step!(self, Read, |tx| read::staging_verdicts(tx, folders))
+    }
+
+    async fn queue_depth(&self) -> StoreResult<QueueDepth> {
+        step!(self, Read, |tx| read::queue_depth(tx))
+    }
+}
+
+/// A run's control state, which nobody else moves until the transaction ends.
+async fn lock(tx: &mut Tx, id: RunId) -> StoreResult<Option<Head>> {
+    tx.optional(tx.sql.lock_run, values![id]).await?.as_ref().map(rows::head).transpose()
+}
+
+/// Writes the control state back and tells the waiters of the run.
+async fn save(tx: &mut Tx, head: &Head) -> StoreResult<()> {
+    tx.execute(tx.sql.save_run, rows::head_values(head)?).await?;
+    tx.announce(Change::Run(head.id));
+    Ok(())
+}

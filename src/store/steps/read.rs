@@ -1,0 +1,118 @@
+//! What is asked and changes nothing. Each answer is from one snapshot.
+
+use crate::partition::PartitionKey;
+use crate::run::{CatalogEntry, ClaimToken, Content, HistoryEntry, Run, RunId, RunSummary, State, Totals};
+use crate::store::tx::{Tx, json, values};
+use crate::store::{Listing, PartitionFilter, QueueDepth, RunFilter, StagingVerdict, StoreError, StoreResult, rows};
+use std::collections::HashMap;
+use uuid::Uuid;
+
+pub(super) async fn ping(tx: &mut Tx) -> StoreResult<()> {
+    tx.one(tx.sql.ping, Vec::new()).await.map(|_| ())
+}
+
+/// The database's own id and its warehouse's.
+pub(super) async fn identity(tx: &mut Tx) -> StoreResult<(Uuid, Option<Uuid>)> {
+    let row = tx.one(tx.sql.identity, Vec::new()).await?;
+    Ok((row.id("database_id")?, row.optional_id("warehouse_id")?))
+}
+
+pub(super) async fn run(tx: &mut Tx, id: RunId) -> StoreResult<Option<Run>> {
+    let Some(row) = tx.optional(tx.sql.run, values![id]).await? else { return Ok(None) };
+    let partitions = tx.rows(tx.sql.run_partitions, values![id]).await?;
+    let attempts = tx.rows(tx.sql.attempts, values![id]).await?;
+    rows::run(&row, &partitions, &attempts).map(Some)
+}
+
+pub(super) async fn list(tx: &mut Tx, filter: &RunFilter) -> StoreResult<Vec<RunSummary>> {
+    let mut values = values![
+        filter.pipeline.as_deref(),
+        filter.state.map(State::as_str),
+        filter.created_after,
+        filter.created_before,
+        filter.before,
+        filter.limit,
+    ];
+    // The same listing by whichever index narrows it most.
+    let statement = match filter {
+        RunFilter { partition: Some(key), .. } => {
+            values.push(key.as_str().into());
+            tx.sql.list_of_partition
+        }
+        RunFilter { state: Some(state), .. } if !state.is_ended() => tx.sql.list_in_state,
+        RunFilter { pipeline: Some(_), .. } => tx.sql.list_of_pipeline,
+        RunFilter { state: Some(_), .. } => tx.sql.list_in_state,
+        _ => tx.sql.list,
+    };
+    tx.rows(statement, values).await?.iter().map(rows::summary).collect()
+}
+
+pub(super) async fn partitions(tx: &mut Tx, pipeline: &str, filter: &PartitionFilter) -> StoreResult<Listing> {
+    let text = |key: &Option<PartitionKey>| key.as_ref().map(|key| key.as_str().to_owned());
+    let (from, until, after) = (text(&filter.from), text(&filter.until), text(&filter.after));
+    let version = match tx.optional(tx.sql.version, values![pipeline]).await? {
+        Some(row) => row.int("version")?,
+        None => 0,
+    };
+    let contents = tx.rows(tx.sql.contents, values![pipeline, from.clone(), until.clone()]).await?;
+    let contents = contents.iter().map(|row| row.json::<Content>("content")).collect::<StoreResult<Vec<_>>>()?;
+    let rows = contents.iter().try_fold(0_u64, |sum, content| sum.checked_add(content.rows));
+    let rows = rows.ok_or_else(|| StoreError::Corrupt(format!("the rows of {pipeline} add up to more than 2^64")))?;
+    let limit = i64::from(filter.limit);
+    let mut page = tx.rows(tx.sql.page, values![pipeline, from, until, after, limit + 1]).await?;
+    let more = page.len() > filter.limit as usize;
+    page.truncate(filter.limit as usize);
+    Ok(Listing {
+        version,
+        entries: page.iter().map(rows::catalog_entry).collect::<StoreResult<_>>()?,
+        more,
+        partitions: contents.len() as u64,
+        rows,
+        totals: Totals::roll_up(contents.iter().map(|content| &content.totals)),
+    })
+}
+
+pub(super) async fn entries(
+    tx: &mut Tx,
+    pipeline: &str,
+    keys: Option<&[PartitionKey]>,
+) -> StoreResult<Vec<CatalogEntry>> {
+    let keys = keys.map(json).transpose()?;
+    tx.rows(tx.sql.entries, values![pipeline, keys]).await?.iter().map(rows::catalog_entry).collect()
+}
+
+pub(super) async fn history(
+    tx: &mut Tx,
+    pipeline: &str,
+    key: &PartitionKey,
+    limit: u32,
+) -> StoreResult<Vec<HistoryEntry>> {
+    let changes = tx.rows(tx.sql.history, values![pipeline, key.as_str(), limit]).await?;
+    changes.iter().map(rows::history_entry).collect()
+}
+
+pub(super) async fn staging_verdicts(tx: &mut Tx, folders: &[(RunId, ClaimToken)]) -> StoreResult<Vec<StagingVerdict>> {
+    let ids: Vec<RunId> = folders.iter().map(|(id, _)| *id).collect();
+    let mut known = HashMap::new();
+    for row in tx.rows(tx.sql.staging_runs, values![json(&ids)?]).await? {
+        let tokens = [row.optional_id("claim_token")?, row.optional_id("decided_token")?];
+        known.insert(row.id("id")?, (rows::state(&row)?, tokens));
+    }
+    let verdict = |(id, token): &(RunId, ClaimToken)| match known.get(&id.0) {
+        None => StagingVerdict::Unknown,
+        Some((state, tokens)) if !state.is_ended() && tokens.contains(&Some(token.0)) => StagingVerdict::Keep,
+        Some(_) => StagingVerdict::Remove,
+    };
+    Ok(folders.iter().map(verdict).collect())
+}
+
+pub(super) async fn queue_depth(tx: &mut Tx) -> StoreResult<QueueDepth> {
+    let now = tx.now().await?;
+    let row = tx.one(tx.sql.queue_depth, values![now]).await?;
+    Ok(QueueDepth {
+        queued: row.count("queued")?,
+        running: row.count("running")?,
+        committing: row.count("committing")?,
+        oldest_due: row.optional_time("oldest_due")?.and_then(|due| (now - due).to_std().ok()),
+    })
+}

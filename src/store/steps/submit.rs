@@ -1,0 +1,114 @@
+//! What requests do to runs: submit, cancel, retry.
+
+use super::{lock, read, save};
+use crate::run::{IdempotencyKey, Mode, Principal, RunId};
+use crate::store::tx::{Tx, json, values};
+use crate::store::{
+    Cancelled, Change, KnownKey, NewRun, Retried, StoreError, StoreResult, StoredDefinition, Submitted, rows,
+};
+use chrono::{DateTime, Utc};
+use uuid::Uuid;
+
+pub(super) async fn bind_warehouse(tx: &mut Tx, id: Uuid) -> StoreResult<Uuid> {
+    tx.execute(tx.sql.bind_warehouse, values![id]).await?;
+    let bound = read::identity(tx).await?.1;
+    bound.ok_or_else(|| StoreError::Corrupt("the database has no identity, expected one row in meta".to_owned()))
+}
+
+pub(super) async fn known_key(
+    tx: &mut Tx,
+    principal: &Principal,
+    key: &IdempotencyKey,
+) -> StoreResult<Option<KnownKey>> {
+    let row = tx.optional(tx.sql.known_key, values![principal.0.as_str(), key.as_str()]).await?;
+    row.as_ref().map(rows::known_key).transpose()
+}
+
+pub(super) async fn submit(tx: &mut Tx, run: &NewRun) -> StoreResult<Submitted> {
+    // Before the number is drawn: so whoever has the pipeline for itself sees every lower number.
+    tx.rows(tx.sql.share_pipeline, values![run.asked.pipeline.as_str()]).await?;
+    let now = tx.now().await?;
+    put_definition(tx, &run.definition, now).await?;
+    let sequence = next_sequence(tx).await?;
+    let row = values![
+        run.id,
+        run.principal.0.as_str(),
+        run.idempotency_key.as_str(),
+        run.asked.pipeline.as_str(),
+        rows::mode_name(run.asked.mode),
+        json(&run.asked)?,
+        run.asked.fingerprint().0,
+        run.definition.hash.0.as_str(),
+        sequence,
+        now,
+    ];
+    if tx.execute(tx.sql.insert_run, row).await? == 0 {
+        tx.undo();
+        return Ok(Submitted::KeyTaken);
+    }
+    tx.execute(tx.sql.insert_scope, values![run.id, json(&run.asked.partitions)?]).await?;
+    tx.announce(Change::Run(run.id));
+    tx.announce(Change::Queue);
+    let accepted = read::run(tx, run.id).await?;
+    accepted.map(|run| Submitted::New(Box::new(run))).ok_or(StoreError::Refused(sqlx::Error::RowNotFound))
+}
+
+pub(super) async fn cancel(tx: &mut Tx, id: RunId) -> StoreResult<Cancelled> {
+    let Some(mut head) = lock(tx, id).await? else { return Ok(Cancelled::Unknown) };
+    let before = head.clone();
+    let answer = head.cancel(tx.now().await?);
+    if head != before {
+        save(tx, &head).await?;
+    }
+    if head.state != before.state {
+        tx.announce(Change::Queue);
+    }
+    Ok(answer)
+}
+
+pub(super) async fn retry(
+    tx: &mut Tx,
+    id: RunId,
+    if_attempt: Option<u32>,
+    definition: &StoredDefinition,
+) -> StoreResult<Retried> {
+    // As in `submit`. A run's pipeline never changes, so it is the definition's.
+    tx.rows(tx.sql.share_pipeline, values![definition.pipeline.as_str()]).await?;
+    let Some(mut head) = lock(tx, id).await? else { return Ok(Retried::Unknown) };
+    if head.pipeline != definition.pipeline {
+        let (found, expected) = (&definition.pipeline, &head.pipeline);
+        return Err(StoreError::Setup(format!(
+            "run {id} was given a definition of {found}, expected one of {expected}"
+        )));
+    }
+    if !head.may_retry(if_attempt) {
+        return Ok(Retried::NotAllowed { state: head.state, last_attempt: head.attempts });
+    }
+    let now = tx.now().await?;
+    put_definition(tx, definition, now).await?;
+    head.retry(next_sequence(tx).await?, &definition.hash, now);
+    undecide(tx, id, head.mode).await?;
+    save(tx, &head).await?;
+    tx.announce(Change::Queue);
+    Ok(Retried::Queued)
+}
+
+/// Takes back what was decided, and the report with it. The scope of `full` is unknown again.
+pub(super) async fn undecide(tx: &mut Tx, id: RunId, mode: Mode) -> StoreResult<()> {
+    let reset = match mode {
+        Mode::Overwrite => tx.sql.undecide_scope,
+        Mode::Full => tx.sql.delete_scope,
+    };
+    tx.execute(reset, values![id]).await?;
+    Ok(())
+}
+
+async fn put_definition(tx: &mut Tx, definition: &StoredDefinition, now: DateTime<Utc>) -> StoreResult<()> {
+    let row = values![definition.hash.0.as_str(), definition.pipeline.as_str(), definition.text.as_str(), now];
+    tx.execute(tx.sql.put_definition, row).await?;
+    Ok(())
+}
+
+async fn next_sequence(tx: &mut Tx) -> StoreResult<i64> {
+    tx.one(tx.sql.next_sequence, Vec::new()).await?.int("sequence")
+}

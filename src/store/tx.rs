@@ -1,0 +1,371 @@
+//! A transaction on either database: statements with values in, rows out. The only place that knows both drivers.
+
+use super::statements::Statements;
+use super::{Change, Clock, StoreError, StoreResult};
+use crate::run::{ClaimToken, RunId};
+use chrono::{DateTime, Utc};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use sqlx::pool::PoolConnection;
+use sqlx::types::Json;
+use sqlx::{Postgres, Row as _, Sqlite};
+use std::time::Duration;
+use tokio::sync::broadcast;
+use uuid::Uuid;
+
+/// A value bound to a statement. Nulls are typed, since Postgres wants to know.
+#[derive(Debug, Clone)]
+pub(super) enum Value {
+    Id(Option<Uuid>),
+    Int(Option<i64>),
+    Flag(bool),
+    Text(Option<String>),
+    Time(Option<DateTime<Utc>>),
+}
+
+/// The values of a statement, in the order of its numbers.
+macro_rules! values {
+    ($($value:expr),* $(,)?) => { vec![$($crate::store::tx::Value::from($value)),*] };
+}
+pub(super) use values;
+
+macro_rules! value_from {
+    ($($variant:ident($from:ty): $value:pat => $inner:expr;)*) => { $(
+        impl From<$from> for Value {
+            fn from($value: $from) -> Self { Value::$variant($inner) }
+        }
+    )* };
+}
+
+value_from! {
+    Id(RunId): id => Some(id.0);
+    Id(Option<RunId>): id => id.map(|id| id.0);
+    Id(ClaimToken): token => Some(token.0);
+    Id(Option<ClaimToken>): token => token.map(|token| token.0);
+    Id(Uuid): id => Some(id);
+    Int(i64): n => Some(n);
+    Int(u32): n => Some(i64::from(n));
+    Flag(bool): flag => flag;
+    Text(String): text => Some(text);
+    Text(Option<String>): text => text;
+    Text(&str): text => Some(text.to_owned());
+    Text(Option<&str>): text => text.map(str::to_owned);
+    Time(DateTime<Utc>): time => Some(time);
+    Time(Option<DateTime<Utc>>): time => time;
+}
+
+/// The JSON text of a document, to be bound.
+pub(super) fn json<T: Serialize + ?Sized>(value: &T) -> StoreResult<String> {
+    serde_json::to_string(value).map_err(|error| StoreError::Setup(format!("cannot be written as JSON: {error}")))
+}
+
+/// A row of either database.
+pub(super) enum Row {
+    Sqlite(sqlx::sqlite::SqliteRow),
+    Postgres(sqlx::postgres::PgRow),
+}
+
+macro_rules! get {
+    ($row:expr, $column:expr, $as:ty) => {
+        match $row {
+            Row::Sqlite(row) => row.try_get::<$as, _>($column),
+            Row::Postgres(row) => row.try_get::<$as, _>($column),
+        }
+        .map_err(StoreError::from)
+    };
+}
+
+impl Row {
+    pub(super) fn optional_id(&self, column: &'static str) -> StoreResult<Option<Uuid>> {
+        match self {
+            Row::Postgres(row) => Ok(row.try_get(column)?),
+            Row::Sqlite(row) => match row.try_get::<Option<String>, _>(column)? {
+                Some(text) => Uuid::parse_str(&text).map(Some).map_err(|_| unreadable(column, &text, "a UUID")),
+                None => Ok(None),
+            },
+        }
+    }
+
+    pub(super) fn id(&self, column: &'static str) -> StoreResult<Uuid> {
+        self.optional_id(column)?.ok_or_else(|| missing(column))
+    }
+
+    pub(super) fn int(&self, column: &'static str) -> StoreResult<i64> {
+        get!(self, column, i64)
+    }
+
+    pub(super) fn count(&self, column: &'static str) -> StoreResult<u64> {
+        let n = self.int(column)?;
+        u64::try_from(n).map_err(|_| unreadable(column, &n.to_string(), "a count"))
+    }
+
+    pub(super) fn small_count(&self, column: &'static str) -> StoreResult<u32> {
+        let n = self.int(column)?;
+        u32::try_from(n).map_err(|_| unreadable(column, &n.to_string(), "a count"))
+    }
+
+    pub(super) fn flag(&self, column: &'static str) -> StoreResult<bool> {
+        get!(self, column, bool)
+    }
+
+    pub(super) fn optional_text(&self, column: &'static str) -> StoreResult<Option<String>> {
+        get!(self, column, Option<String>)
+    }
+
+    pub(super) fn text(&self, column: &'static str) -> StoreResult<String> {
+        get!(self, column, String)
+    }
+
+    pub(super) fn optional_time(&self, column: &'static str) -> StoreResult<Option<DateTime<Utc>>> {
+        match self {
+            Row::Postgres(row) => Ok(row.try_get(column)?),
+            Row::Sqlite(row) => match row.try_get::<Option<i64>, _>(column)? {
+                Some(micros) => DateTime::from_timestamp_micros(micros)
+                    .map(Some)
+                    .ok_or_else(|| unreadable(column, &micros.to_string(), "microseconds since 1970")),
+                None => Ok(None),
+            },
+        }
+    }
+
+    pub(super) fn time(&self, column: &'static str) -> StoreResult<DateTime<Utc>> {
+        self.optional_time(column)?.ok_or_else(|| missing(column))
+    }
+
+    pub(super) fn optional_json<T: DeserializeOwned + Send + Unpin + 'static>(
+        &self,
+        column: &'static str,
+    ) -> StoreResult<Option<T>> {
+        Ok(get!(self, column, Option<Json<T>>)?.map(|Json(value)| value))
+    }
+
+    pub(super) fn json<T: DeserializeOwned + Send + Unpin + 'static>(&self, column: &'static str) -> StoreResult<T> {
+        self.optional_json(column)?.ok_or_else(|| missing(column))
+    }
+}
+
+/// What a stored text should have been.
+pub(super) fn unreadable(column: &str, found: &str, expected: &str) -> StoreError {
+    StoreError::Corrupt(format!("column {column} has {found:?}, expected {expected}"))
+}
+
+fn missing(column: &str) -> StoreError {
+    StoreError::Corrupt(format!("column {column} has a null, expected a value"))
+}
+
+/// An open connection in a transaction.
+pub(super) enum Open {
+    /// Rolled back when it is dropped.
+    Sqlite { tx: sqlx::Transaction<'static, Sqlite>, clock: Clock },
+    /// Closed when it is dropped: a connection that was left in the middle of a statement is not to be trusted with the
+    /// next, and closing it needs no answer from a server that may be out of reach.
+    Postgres { connection: Abandoned, limit: Duration },
+}
+
+/// A connection that is closed unless it is given back.
+pub(super) struct Abandoned(pub(super) Option<PoolConnection<Postgres>>);
+
+impl Drop for Abandoned {
+    fn drop(&mut self) {
+        if let Some(connection) = self.0.take() {
+            drop(connection.detach());
+        }
+    }
+}
+
+impl Abandoned {
+    fn get(&mut self) -> StoreResult<&mut PoolConnection<Postgres>> {
+        self.0.as_mut().ok_or(StoreError::Unavailable(sqlx::Error::PoolClosed))
+    }
+}
+
+/// Tells this process's and, on Postgres, the other processes' waiters what has changed.
+#[derive(Debug, Clone)]
+pub(super) struct Bus {
+    /// Waiters in this process.
+    pub(super) local: broadcast::Sender<Change>,
+    /// Names this process in notifications, so that it does not hear itself.
+    pub(super) origin: Uuid,
+}
+
+impl Bus {
+    /// How many changes a slow waiter may be behind.
+    const CAPACITY: usize = 1024;
+
+    /// The channel of Postgres.
+    pub(super) const CHANNEL: &'static str = "refrain";
+
+    pub(super) fn new() -> Self {
+        Self { local: broadcast::channel(Self::CAPACITY).0, origin: Uuid::new_v4() }
+    }
+
+    /// A change as the payload of a notification.
+    pub(super) fn payload(&self, change: &Change) -> String {
+        match change {
+            Change::Run(id) => format!("{} run {id}", self.origin),
+            Change::Queue => format!("{} queue", self.origin),
+        }
+    }
+
+    /// The change in another process's payload; none in one's own and in what this version cannot read.
+    pub(super) fn heard(&self, payload: &str) -> Option<Change> {
+        let (origin, change) = payload.split_once(' ')?;
+        if Uuid::parse_str(origin).ok()? == self.origin {
+            return None;
+        }
+        match change.split_once(' ') {
+            None if change == "queue" => Some(Change::Queue),
+            Some(("run", id)) => Uuid::parse_str(id).ok().map(|id| Change::Run(RunId(id))),
+            _ => None,
+        }
+    }
+}
+
+/// A transaction. Dropped without [`Tx::commit`], nothing of it happened.
+pub(super) struct Tx {
+    /// The statements in this database's dialect.
+    pub(super) sql: &'static Statements,
+    open: Open,
+    bus: Bus,
+    changes: Vec<Change>,
+    undone: bool,
+}
+
+impl Tx {
+    pub(super) fn new(sql: &'static Statements, open: Open, bus: Bus) -> Self {
+        Self { sql, open, bus, changes: Vec::new(), undone: false }
+    }
+
+    /// The database's clock, in whole microseconds.
+    pub(super) async fn now(&mut self) -> StoreResult<DateTime<Utc>> {
+        if let Open::Sqlite { clock, .. } = &self.open {
+            let micros = clock().timestamp_micros();
+            return DateTime::from_timestamp_micros(micros)
+                .ok_or_else(|| StoreError::Setup(format!("the clock says {micros} microseconds since 1970")));
+        }
+        self.one("select clock_timestamp() as now", Vec::new()).await?.time("now")
+    }
+
+    /// Runs a statement; answers how many rows it wrote.
+    pub(super) async fn execute(&mut self, sql: &'static str, values: Vec<Value>) -> StoreResult<u64> {
+        match &mut self.open {
+            Open::Sqlite { tx, .. } => Ok(bind_sqlite(sql, values).execute(&mut **tx).await?.rows_affected()),
+            Open::Postgres { connection, limit } => {
+                let running = bind_postgres(sql, values).execute(&mut **connection.get()?);
+                Ok(within(*limit, running).await?.rows_affected())
+            }
+        }
+    }
+
+    /// All rows of a statement.
+    pub(super) async fn rows(&mut self, sql: &'static str, values: Vec<Value>) -> StoreResult<Vec<Row>> {
+        match &mut self.open {
+            Open::Sqlite { tx, .. } => {
+                let rows = bind_sqlite(sql, values).fetch_all(&mut **tx).await?;
+                Ok(rows.into_iter().map(Row::Sqlite).collect())
+            }
+            Open::Postgres { connection, limit } => {
+                let running = bind_postgres(sql, values).fetch_all(&mut **connection.get()?);
+                Ok(within(*limit, running).await?.into_iter().map(Row::Postgres).collect())
+            }
+        }
+    }
+
+    /// The first row of a statement, if any.
+    pub(super) async fn optional(&mut self, sql: &'static str, values: Vec<Value>) -> StoreResult<Option<Row>> {
+        Ok(self.rows(sql, values).await?.into_iter().next())
+    }
+
+    /// The first row of a statement that always has one.
+    pub(super) async fn one(&mut self, sql: &'static str, values: Vec<Value>) -> StoreResult<Row> {
+        self.optional(sql, values).await?.ok_or(StoreError::Refused(sqlx::Error::RowNotFound))
+    }
+
+    /// Tells waiters of a change, once the transaction is committed.
+    pub(super) fn announce(&mut self, change: Change) {
+        self.changes.push(change);
+    }
+
+    /// Makes [`Tx::commit`] undo everything.
+    pub(super) fn undo(&mut self) {
+        self.undone = true;
+    }
+
+    /// Makes it so, then tells the waiters.
+    pub(super) async fn commit(mut self) -> StoreResult<()> {
+        if self.undone {
+            self.changes.clear();
+        }
+        match self.open {
+            Open::Sqlite { tx, .. } if self.undone => tx.rollback().await?,
+            Open::Sqlite { tx, .. } => tx.commit().await?,
+            Open::Postgres { mut connection, limit } => {
+                for change in &self.changes {
+                    let told =
+                        bind_postgres("select pg_notify($1, $2)", values![Bus::CHANNEL, self.bus.payload(change)]);
+                    within(limit, told.execute(&mut **connection.get()?)).await?;
+                }
+                let end = if self.undone { "rollback" } else { "commit" };
+                within(limit, sqlx::query(end).execute(&mut **connection.get()?)).await?;
+                drop(connection.0.take());
+            }
+        }
+        for change in self.changes {
+            // No receiver is no error: nobody waits.
+            let _ = self.bus.local.send(change);
+        }
+        Ok(())
+    }
+}
+
+/// Waits for an answer of the server, but not longer than `limit`: a connection that hangs never says so.
+pub(super) async fn within<T>(
+    limit: Duration,
+    running: impl Future<Output = Result<T, sqlx::Error>>,
+) -> StoreResult<T> {
+    match tokio::time::timeout(limit, running).await {
+        Ok(answer) => Ok(answer?),
+        Err(_) => Err(StoreError::timed_out("the database did not answer in time")),
+    }
+}
+
+fn bind_sqlite(
+    sql: &'static str,
+    values: Vec<Value>,
+) -> sqlx::query::Query<'static, Sqlite, sqlx::sqlite::SqliteArguments> {
+    values.into_iter().fold(sqlx::query(sql), |query, value| match value {
+        Value::Id(id) => query.bind(id.map(|id| id.to_string())),
+        Value::Int(n) => query.bind(n),
+        Value::Flag(flag) => query.bind(flag),
+        Value::Text(text) => query.bind(text),
+        Value::Time(time) => query.bind(time.map(|time| time.timestamp_micros())),
+    })
+}
+
+fn bind_postgres(
+    sql: &'static str,
+    values: Vec<Value>,
+) -> sqlx::query::Query<'static, Postgres, sqlx::postgres::PgArguments> {
+    values.into_iter().fold(sqlx::query(sql), |query, value| match value {
+        Value::Id(id) => query.bind(id),
+        Value::Int(n) => query.bind(n),
+        Value::Flag(flag) => query.bind(flag),
+        Value::Text(text) => query.bind(text),
+        Value::Time(time) => query.bind(time),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn others_are_heard_and_oneself_is_not() {
+        let (mine, other) = (Bus::new(), Bus::new());
+        for change in [Change::Queue, Change::Run(RunId::new())] {
+            assert_eq!(other.heard(&mine.payload(&change)), Some(change.clone()));
+            assert_eq!(mine.heard(&mine.payload(&change)), None);
+        }
+        assert_eq!(mine.heard("gibberish"), None);
+    }
+}
