@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often one call is tried before its last error is given back.
 const MAX_TRIES: u32 = 6;
@@ -131,10 +131,15 @@ impl Client {
     pub async fn wait_for(&self, id: &str, mut on_progress: impl FnMut(&Value)) -> Result<Value, ClientError> {
         let path = format!("/runs/{}?wait={WAIT_SECONDS}", encoded(id));
         loop {
+            let asked = Instant::now();
             let run = self.get(&path).await?;
             on_progress(&run);
             if has_ended(&run) {
                 return Ok(run);
+            }
+            if asked.elapsed() < FIRST_PAUSE {
+                // A server that shuts down answers at once.
+                tokio::time::sleep(FIRST_PAUSE).await;
             }
         }
     }
@@ -417,6 +422,7 @@ fn plain(value: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
     #[test]

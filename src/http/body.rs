@@ -126,7 +126,7 @@ fn number(headers: &HeaderMap, name: header::HeaderName) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "tests")]
+    #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
     use super::*;
     use serde::Deserialize;
 

@@ -50,7 +50,8 @@ async fn the_sum_is_over_the_range_and_not_over_the_page() {
 #[tokio::test]
 async fn a_range_over_the_first_of_two_columns_takes_all_below_it() {
     let app = App::with(Limits::default(), &[HOURLY]).await;
-    let keys = ["date=2024-02-27/hour=23", "date=2024-02-28/hour=00", "date=2024-02-28/hour=23", "date=2024-02-29/hour=00"];
+    let keys =
+        ["date=2024-02-27/hour=23", "date=2024-02-28/hour=00", "date=2024-02-28/hour=23", "date=2024-02-29/hour=00"];
     app.accepted("k", &json!({"pipeline": "hourly", "partitions": keys})).await;
     app.succeed(3).await;
     let cases = [

@@ -82,8 +82,7 @@ impl App {
             detail: "trips_2024-02.parquet is not there".to_owned(),
             class: FailureClass::Source,
         };
-        let ended =
-            Ended { outcome: AttemptOutcome::Failed, error: Some(error), retry_after, max_lost_workers: 5 };
+        let ended = Ended { outcome: AttemptOutcome::Failed, error: Some(error), retry_after, max_lost_workers: 5 };
         let _ = self.store.end_attempt(claimed.run.id, claimed.token, &ended).await.unwrap();
     }
 }
