@@ -20,13 +20,7 @@ pub(super) async fn start(dir: &Path, state: &Path, listen: SocketAddr) -> anyho
         let file = pipelines.join(name);
         std::fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
     }
-    app::start(Settings {
-        listen,
-        data_dir: state.to_owned(),
-        pipelines,
-        source_root: dir.to_owned(),
-        ..Settings::default()
-    })
-    .await
-    .context("the service did not start")
+    let mut settings = Settings::for_folders(state, &pipelines, dir);
+    settings.listen = listen;
+    app::start(settings).await.context("the service did not start")
 }

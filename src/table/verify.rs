@@ -37,6 +37,13 @@ pub enum FindingKind {
     Staging,
 }
 
+impl std::fmt::Display for Finding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let kind = format!("{:?}", self.kind).to_lowercase();
+        write!(f, "{kind}: {}: {}", self.path, self.detail)
+    }
+}
+
 impl Warehouse {
     /// Compares a table's catalog with its files, hashed anew. `spec` is of the current definition; none where the
     /// pipeline is gone.

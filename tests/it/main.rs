@@ -4,5 +4,6 @@
 mod http;
 mod sample;
 mod service;
+mod store;
 mod table;
 mod tidy;
