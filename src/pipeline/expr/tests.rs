@@ -79,6 +79,7 @@ fn constants_are_exact_unless_they_have_an_exponent() {
     becomes("5", "Exact(5):int64");
     becomes("1.50", "Exact(150):decimal(3,2)");
     becomes("0.05", "Exact(5):decimal(2,2)");
+    becomes("1_000", "Exact(1000):int64");
     becomes("-7", "Exact(-7):int64");
     becomes("1e3", "Float(1000.0):float64");
     becomes("-1e3", "Float(-1000.0):float64");
@@ -149,6 +150,10 @@ fn texts_beside_times_are_times() {
         "2024-01-01 24:00",
         "2024-01-01 1:00",
         "2024-01-01 00:00:00.",
+        "2024- 1- 1",
+        "2024-01-01  1:00",
+        "2024-01-01 23:59:60",
+        "+2024-1-01",
         "2024-01-01 00:00:00.1234567",
         "",
         "now",
