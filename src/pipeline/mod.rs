@@ -134,13 +134,6 @@ pub enum Aggregate {
     Avg(Expr),
 }
 
-impl Definition {
-    /// The contract's column of that name.
-    pub fn column(&self, name: &str) -> Option<&Column> {
-        self.source.columns.iter().find(|c| c.name == name)
-    }
-}
-
 impl Measure {
     /// How totals of partitions roll up.
     pub fn fold(&self) -> Fold {
