@@ -122,6 +122,9 @@ fn floats_make_floats_and_division_always_does() {
 fn comparisons_take_one_type_or_two_exact_numbers() {
     becomes("i32 = d", "(Equal i32 d)");
     becomes("s <> 'x'", "(NotEqual s Text(\"x\"):string)");
+    becomes("wide < 5", "(Less wide Exact(5):int64)");
+    refused("wide = 1.123456", "decimal(38,4) and decimal(7,6) together need more than 38 digits");
+    refused("cast(d as decimal(38,20)) < i64", "together need more than 38 digits");
     refused("s = 5", "string and int64 have no common type");
     refused("i32 = 'x'", "int32 and string have no common type");
     refused("null = i32", "a comparison with null is never true");
