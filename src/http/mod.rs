@@ -1,1 +1,162 @@
-//! The HTTP interface.
+//! The HTTP interface: the router, what it needs, and its limits.
+
+mod answer;
+mod body;
+mod health;
+mod middleware;
+mod params;
+mod partitions;
+mod pipelines;
+pub mod problem;
+mod runs;
+mod wire;
+
+use crate::pipeline::Definition;
+use crate::store::RunStore;
+use axum::http::HeaderName;
+use axum::{Router, response::IntoResponse};
+use futures::future::BoxFuture;
+use metrics_exporter_prometheus::PrometheusHandle;
+use problem::Problem;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+use utoipa::OpenApi as _;
+use utoipa::openapi::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+
+pub use runs::{IfFailed, PartitionAsked, SubmitRequest};
+
+/// Counts requests by `method`, `route` and `status`.
+pub const METRIC_REQUESTS: &str = "refrain_http_requests_total";
+
+/// How long requests took, in seconds, by `method` and `route`.
+pub const METRIC_REQUEST_SECONDS: &str = "refrain_http_request_duration_seconds";
+
+/// The header that carries a request's id, in both directions.
+pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// The header that carries a submission's key.
+pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// The header that says that an answer shows a run which was accepted before.
+pub const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
+
+/// The checked pipelines of the server, by name.
+pub type Pipelines = BTreeMap<String, Arc<Definition>>;
+
+/// Looks at what the service stands on.
+pub type Readiness = Arc<dyn Fn() -> BoxFuture<'static, Vec<Check>> + Send + Sync>;
+
+/// One thing that the service stands on, and whether it is all right.
+#[derive(Debug, Clone, serde::Serialize, utoipa::ToSchema)]
+pub struct Check {
+    /// What was looked at, e.g. `database`.
+    #[schema(example = "database")]
+    pub name: String,
+    /// Whether it is all right.
+    pub ok: bool,
+    /// What was found.
+    pub detail: String,
+}
+
+/// How much one request may ask for.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// The longest body.
+    pub max_body_bytes: usize,
+    /// The most partitions that a run may name.
+    pub max_partitions_per_run: usize,
+    /// The most entries on a page.
+    pub max_page: u32,
+    /// The entries on a page where the request does not say.
+    pub default_page: u32,
+    /// The longest wait for a run's end.
+    pub max_wait_seconds: u32,
+    /// The longest time for a body, and for an answer beside the wait.
+    pub request_timeout_seconds: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_body_bytes: 1 << 20,
+            max_partitions_per_run: 10_000,
+            max_page: 1000,
+            default_page: 100,
+            max_wait_seconds: 60,
+            request_timeout_seconds: 30,
+        }
+    }
+}
+
+/// What the handlers need.
+#[derive(Clone)]
+pub struct Api {
+    /// The run store.
+    pub store: Arc<dyn RunStore>,
+    /// The pipelines as they are now.
+    pub pipelines: Arc<Pipelines>,
+    /// How much one request may ask for.
+    pub limits: Limits,
+    /// What `/readyz` shows.
+    pub readiness: Readiness,
+    /// What `/metrics` shows.
+    pub metrics: PrometheusHandle,
+    /// Ends the waits for runs.
+    pub shutdown: CancellationToken,
+}
+
+impl Api {
+    /// The pipeline of this name, or a 404 that lists those that there are.
+    fn pipeline(&self, name: &str) -> Result<&Arc<Definition>, Problem> {
+        self.pipelines
+            .get(name)
+            .ok_or_else(|| Problem::NoSuchPipeline { name: name.to_owned(), known: self.pipeline_names() })
+    }
+
+    fn pipeline_names(&self) -> Vec<String> {
+        self.pipelines.keys().cloned().collect()
+    }
+}
+
+/// The whole interface.
+pub fn router(api: Api) -> Router {
+    let routes: Router<Api> = routes().into();
+    middleware::around(routes.fallback(no_such_path), &api).with_state(api)
+}
+
+/// What the interface is, as OpenAPI.
+pub fn openapi() -> OpenApi {
+    let mut api = routes().into_openapi();
+    // The router's mark of a parameter that spans slashes is unknown to OpenAPI.
+    let paths = std::mem::take(&mut api.paths.paths);
+    api.paths.paths = paths.into_iter().map(|(path, item)| (path.replace("{*", "{"), item)).collect();
+    api
+}
+
+fn routes() -> OpenApiRouter<Api> {
+    OpenApiRouter::with_openapi(Described::openapi())
+        .merge(runs::routes())
+        .merge(pipelines::routes())
+        .merge(partitions::routes())
+        .merge(health::routes())
+}
+
+async fn no_such_path() -> impl IntoResponse {
+    Problem::NoSuchPath
+}
+
+#[derive(utoipa::OpenApi)]
+#[openapi(
+    info(
+        title = "Refrain",
+        description = "Runs partitioned ETL jobs so that running one twice is the same as running it once.",
+    ),
+    tags(
+        (name = "runs", description = "Requests to rebuild partitions, and what became of them"),
+        (name = "pipelines", description = "The definitions, and what their tables hold now"),
+        (name = "operations", description = "For those who keep the service running"),
+    ),
+)]
+struct Described;

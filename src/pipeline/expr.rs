@@ -5,7 +5,43 @@
 //! widen as far as their result needs, and an expression whose result would need more than 38 digits is refused when
 //! the pipeline is loaded. So nothing overflows while rows are read.
 
-use super::DataType;
+mod aggregate;
+mod call;
+mod check;
+mod literal;
+#[cfg(test)]
+mod tests;
+mod typing;
+
+pub(super) use aggregate::aggregate;
+
+use super::{Column, DataType};
+
+/// What expressions are over.
+pub(super) struct Context<'a> {
+    /// The contract.
+    pub(super) columns: &'a [Column],
+    /// Where times without an offset are, when compared with zoned columns.
+    pub(super) timezone: chrono_tz::Tz,
+}
+
+/// Parses and checks an expression.
+pub(super) fn expression(text: &str, context: &Context<'_>) -> Result<Expr, String> {
+    let checked = check::Checker::new(context).check(&check::parse(text)?)?;
+    if typing::is_null(&checked) {
+        return Err("null has no type here, expected a column or an expression".to_owned());
+    }
+    Ok(checked)
+}
+
+/// Parses and checks a condition.
+pub(super) fn condition(text: &str, context: &Context<'_>) -> Result<Expr, String> {
+    let checked = expression(text, context)?;
+    match checked.data_type {
+        DataType::Bool => Ok(checked),
+        other => Err(format!("expected a condition, found an expression of type {other}")),
+    }
+}
 
 /// A typed expression.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,7 +64,8 @@ pub enum Node {
     Arithmetic(Arithmetic, Box<Expr>, Box<Expr>),
     /// `-x`
     Negate(Box<Expr>),
-    /// Two values of one type, or two exact numbers of any digits (compared exactly, whatever their scales).
+    /// Two values of one type, or two exact numbers of any digits (compared exactly, whatever their scales; 38
+    /// digits hold both).
     Compare(Comparison, Box<Expr>, Box<Expr>),
     /// Three-valued, as SQL.
     And(Box<Expr>, Box<Expr>),
@@ -46,7 +83,8 @@ pub enum Node {
     Case(Vec<(Expr, Expr)>, Option<Box<Expr>>),
     /// A function of the closed list.
     Call(Function, Vec<Expr>),
-    /// To the expression's type: from an exact number to float64 or to a wider exact type, from datetime to date.
+    /// To the expression's type: from float32 or an exact number to float64, to a wider exact type, from datetime to
+    /// date (zoned times in the pipeline's time zone).
     Cast(Box<Expr>),
     /// `{ truncate = "column", to = "hour" }`: the start of the period, of the same type (a date stays a date). Zoned
     /// times are cut in the pipeline's time zone.
@@ -135,7 +173,7 @@ pub enum Function {
     Coalesce,
     /// `nullif(a, b)`
     NullIf,
-    /// `extract(year from t)`, `year(t)`: int32.
+    /// `extract(year from t)`, `year(t)`: int32. This and the next take zoned times in the pipeline's time zone.
     Year,
     /// `month(t)`: int8 in 1..12.
     Month,

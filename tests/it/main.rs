@@ -1,4 +1,9 @@
-//! Tests.
+//! The tests that need more than one module: the seams' suites, the code's shape and the real binary.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod http;
+mod sample;
+mod service;
 mod store;
+mod table;
+mod tidy;

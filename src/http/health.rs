@@ -1,0 +1,97 @@
+//! For those who keep the service running: liveness, readiness, metrics, and the interface's own description.
+
+use super::problem::{Problem, ProblemDetails};
+use super::{Api, Check};
+use axum::Json;
+use axum::extract::State;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use std::sync::LazyLock;
+use utoipa::ToSchema;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+pub(super) fn routes() -> OpenApiRouter<Api> {
+    OpenApiRouter::new()
+        .routes(routes!(healthz))
+        .routes(routes!(readyz))
+        .routes(routes!(metrics))
+        .routes(routes!(openapi_json))
+        .routes(routes!(openapi_yaml))
+}
+
+/// Whether the service can do its work.
+#[derive(Debug, Serialize, ToSchema)]
+struct Readiness {
+    ready: bool,
+    checks: Vec<Check>,
+}
+
+/// Whether the process lives.
+#[derive(Debug, Serialize, ToSchema)]
+struct Health {
+    #[schema(example = "ok")]
+    status: &'static str,
+}
+
+/// Says that the process lives.
+#[utoipa::path(get, path = "/healthz", tag = "operations", responses((status = 200, body = Health)))]
+async fn healthz() -> Json<Health> {
+    Json(Health { status: "ok" })
+}
+
+/// Says whether the service can do its work, and if not what is missing.
+#[utoipa::path(get, path = "/readyz", tag = "operations", responses(
+    (status = 200, description = "Every check is all right", body = Readiness),
+    (status = 503, description = "Some check is not, or the service is shutting down", body = Readiness),
+))]
+async fn readyz(State(api): State<Api>) -> Response {
+    let mut checks = (api.readiness)().await;
+    if api.shutdown.is_cancelled() {
+        checks.push(Check { name: "serving".to_owned(), ok: false, detail: "shutting down".to_owned() });
+    }
+    let ready = checks.iter().all(|check| check.ok);
+    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, [(header::CACHE_CONTROL, "no-store")], Json(Readiness { ready, checks })).into_response()
+}
+
+/// The metrics, in the text format of Prometheus.
+#[utoipa::path(get, path = "/metrics", tag = "operations", responses(
+    (status = 200, content_type = "text/plain", body = String),
+))]
+async fn metrics(State(api): State<Api>) -> Response {
+    let format = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    ([(header::CONTENT_TYPE, format)], api.metrics.render()).into_response()
+}
+
+/// This description, as JSON.
+#[utoipa::path(get, path = "/openapi.json", tag = "operations", responses(
+    (status = 200, content_type = "application/json"),
+    (status = 500, content_type = "application/problem+json", body = ProblemDetails),
+))]
+async fn openapi_json() -> Result<Response, Problem> {
+    static TEXT: LazyLock<Result<String, String>> =
+        LazyLock::new(|| super::openapi().to_pretty_json().map_err(|e| e.to_string()));
+    described(&TEXT, "application/json")
+}
+
+/// This description, as YAML.
+#[utoipa::path(get, path = "/openapi.yaml", tag = "operations", responses(
+    (status = 200, content_type = "application/yaml"),
+    (status = 500, content_type = "application/problem+json", body = ProblemDetails),
+))]
+async fn openapi_yaml() -> Result<Response, Problem> {
+    static TEXT: LazyLock<Result<String, String>> =
+        LazyLock::new(|| super::openapi().to_yaml().map_err(|e| e.to_string()));
+    described(&TEXT, "application/yaml")
+}
+
+fn described(text: &'static Result<String, String>, media_type: &'static str) -> Result<Response, Problem> {
+    match text {
+        Ok(text) => Ok(([(header::CONTENT_TYPE, media_type)], text.as_str()).into_response()),
+        Err(error) => {
+            tracing::error!(error, "the description of the interface cannot be written");
+            Err(Problem::Internal)
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! What surrounds every handler.
+
+use super::problem::{Problem, render_problems};
+use super::{Api, METRIC_REQUEST_SECONDS, METRIC_REQUESTS, REQUEST_ID, body};
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::{HeaderValue, Method, header};
+use axum::middleware::{Next, from_fn, from_fn_with_state, map_request};
+use axum::response::{IntoResponse, Response};
+use std::any::Any;
+use std::time::{Duration, Instant};
+use tower::ServiceBuilder;
+use tower_http::catch_panic::CatchPanicLayer;
+use tower_http::compression::CompressionLayer;
+use tower_http::request_id::{MakeRequestUuid, PropagateRequestIdLayer, SetRequestIdLayer};
+use tower_http::sensitive_headers::SetSensitiveRequestHeadersLayer;
+use tower_http::trace::{DefaultOnFailure, DefaultOnResponse, TraceLayer};
+use tracing::Level;
+
+/// The route of a run, whose answer may be waited for.
+pub(super) const RUN_ROUTE: &str = "/runs/{id}";
+
+/// Wraps the routes; the first layer is the outermost.
+pub(super) fn around(routes: Router<Api>, api: &Api) -> Router<Api> {
+    routes.layer(
+        ServiceBuilder::new()
+            // An id first, so that everything below can name the request.
+            .layer(map_request(drop_unfit_request_id))
+            .layer(SetRequestIdLayer::new(REQUEST_ID, MakeRequestUuid))
+            .layer(PropagateRequestIdLayer::new(REQUEST_ID))
+            // Before the trace, which may show headers.
+            .layer(SetSensitiveRequestHeadersLayer::new([header::AUTHORIZATION]))
+            .layer(
+                TraceLayer::new_for_http()
+                    .make_span_with(span)
+                    .on_response(DefaultOnResponse::new().level(Level::DEBUG))
+                    // Whoever made a 5xx has logged its cause inside this span.
+                    .on_failure(DefaultOnFailure::new().level(Level::DEBUG)),
+            )
+            // Outside whatever makes answers, so that panics and timeouts are counted with their statuses.
+            .layer(from_fn(measure))
+            // Outside the problems, since their bodies are rewritten while they are still plain.
+            .layer(CompressionLayer::new())
+            .layer(from_fn(render_problems))
+            .layer(CatchPanicLayer::custom(on_panic))
+            // Outside the body, which has a time limit of its own inside the same bound.
+            .layer(from_fn_with_state(api.clone(), limit_time))
+            // Innermost: handlers find the whole body, or are not called.
+            .layer(from_fn_with_state(api.clone(), take_body)),
+    )
+}
+
+/// Ids of clients are taken over only where they can stand in a log and a header as they are.
+async fn drop_unfit_request_id(mut request: Request) -> Request {
+    let fits = |id: &HeaderValue| {
+        let id = id.as_bytes();
+        (1..=128).contains(&id.len()) && id.iter().all(|b| b.is_ascii_alphanumeric() || b"-_.:/+=@".contains(b))
+    };
+    let mut ids = request.headers().get_all(&REQUEST_ID).iter();
+    let one_that_fits = ids.next().is_some_and(fits) && ids.next().is_none();
+    if !one_that_fits {
+        request.headers_mut().remove(&REQUEST_ID);
+    }
+    request
+}
+
+fn span(request: &Request<Body>) -> tracing::Span {
+    let id = request.headers().get(&REQUEST_ID).and_then(|id| id.to_str().ok()).unwrap_or_default();
+    tracing::info_span!(
+        "request",
+        request.id = id,
+        http.method = %request.method(),
+        http.path = request.uri().path(),
+    )
+}
+
+async fn measure(request: Request, next: Next) -> Response {
+    let route = request.extensions().get::<MatchedPath>().map_or("unmatched", MatchedPath::as_str).to_owned();
+    let method = method_label(request.method());
+    let start = Instant::now();
+    let response = next.run(request).await;
+    let status = response.status().as_u16().to_string();
+    metrics::counter!(METRIC_REQUESTS, "method" => method, "route" => route.clone(), "status" => status).increment(1);
+    metrics::histogram!(METRIC_REQUEST_SECONDS, "method" => method, "route" => route)
+        .record(start.elapsed().as_secs_f64());
+    response
+}
+
+/// Clients can make methods up, so the label has a closed list.
+fn method_label(method: &Method) -> &'static str {
+    match *method {
+        Method::GET => "GET",
+        Method::HEAD => "HEAD",
+        Method::POST => "POST",
+        Method::PUT => "PUT",
+        Method::PATCH => "PATCH",
+        Method::DELETE => "DELETE",
+        Method::OPTIONS => "OPTIONS",
+        _ => "other",
+    }
+}
+
+fn on_panic(panic: Box<dyn Any + Send + 'static>) -> Response {
+    let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+    tracing::error!(panic = text.unwrap_or("not a text"), "a handler panicked");
+    Problem::Internal.into_response()
+}
+
+async fn limit_time(State(api): State<Api>, request: Request, next: Next) -> Response {
+    let waits = request.extensions().get::<MatchedPath>().is_some_and(|path| path.as_str() == RUN_ROUTE);
+    let wait = if waits { u64::from(api.limits.max_wait_seconds) } else { 0 };
+    // Reading the body and answering have their time each.
+    let seconds = api.limits.request_timeout_seconds * 2 + wait;
+    match tokio::time::timeout(Duration::from_secs(seconds), next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => {
+            tracing::warn!(seconds, "a request was given up");
+            Problem::TimedOut(seconds).into_response()
+        }
+    }
+}
+
+async fn take_body(State(api): State<Api>, request: Request, next: Next) -> Response {
+    match body::read(request, &api.limits).await {
+        Ok(request) => next.run(request.map(Body::from)).await,
+        Err(refused) => {
+            let mut response = refused.problem.into_response();
+            if !refused.drained {
+                // What is left of the body would be taken for the next request.
+                response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            }
+            response
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! `GET /pipelines/{name}/partitions`: the current totals; and one partition with its history.
+
+use super::params::{Params, cursor, invalid, read_cursor};
+use super::problem::{Problem, ProblemDetails};
+use super::wire::{PartitionDetail, PartitionList};
+use super::{Api, answer};
+use crate::partition::{KeyError, PartitionKey, PartitionSpec, Transform};
+use crate::pipeline::Definition;
+use crate::store::{Listing, PartitionFilter};
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+/// How many changes of a partition its answer lists.
+const MAX_HISTORY: u32 = 100;
+
+pub(super) fn routes() -> OpenApiRouter<Api> {
+    OpenApiRouter::new().routes(routes!(list)).routes(routes!(get))
+}
+
+/// Lists the partitions of a pipeline's table with their current totals, and the sum over all of them.
+#[utoipa::path(get, path = "/pipelines/{name}/partitions", tag = "pipelines",
+    params(
+        ("name" = String, Path, description = "The pipeline's name"),
+        ("from" = Option<String>, Query, description = "From this partition on, for time partitions: a value of the \
+            first partition column or a canonical key"),
+        ("to" = Option<String>, Query, description = "Up to this partition, inclusive"),
+        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before"),
+        ("limit" = Option<u32>, Query, description = "The most entries of the page"),
+        ("If-None-Match" = Option<String>, Header, description = "The tag of an earlier answer"),
+    ),
+    responses(
+        (status = 200, body = PartitionList<'_>, headers(
+            ("ETag" = String, description = "The table's version, and a mark of the query and the definition"),
+        )),
+        (status = 304, description = "The table is as the tag's answer said"),
+        (status = 400, body = ProblemDetails, content_type = "application/problem+json"),
+        (status = 404, body = ProblemDetails, content_type = "application/problem+json"),
+        (status = 503, body = ProblemDetails, content_type = "application/problem+json"),
+    ),
+)]
+async fn list(
+    State(api): State<Api>,
+    Path(name): Path<String>,
+    params: Params,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    params.only(&["from", "to", "cursor", "limit"])?;
+    let definition = api.pipeline(&name)?;
+    let limit = params.limit(api.limits.default_page, api.limits.max_page)?;
+    let listing = api.store.partitions(&name, &filter(&definition.partition, &params, limit)?).await?;
+    let last = listing.entries.last().filter(|_| listing.more);
+    let next_cursor = last.map(|entry| cursor(entry.partition.as_str()));
+    let tag = tag(&listing, definition, &params);
+    answer::json_tagged(&headers, &tag, &PartitionList::new(&name, &definition.hash, &listing, next_cursor))
+}
+
+/// The version, told apart by what else the answer depends on.
+fn tag(listing: &Listing, definition: &Definition, params: &Params) -> String {
+    let mark = answer::digest(format!("{}?{}", definition.hash, params.canonical()).as_bytes());
+    format!("\"v{}-{}\"", listing.version, &mark[..12])
+}
+
+fn filter(spec: &PartitionSpec, params: &Params, limit: u32) -> Result<PartitionFilter, Problem> {
+    let bound = |text: &str| read_bound(spec, text).map_err(|error| error.to_string());
+    let (from, to) = (params.read("from", bound)?, params.read("to", bound)?);
+    if let (Some(from), Some(to)) = (&from, &to)
+        && from.key > to.key
+    {
+        return Err(invalid("to", &format!("found {}, expected {} or later", to.key, from.key)));
+    }
+    let after = params.read("cursor", |text| {
+        read_cursor(text).ok_or_else(|| format!("found {text:?}, expected the next_cursor of an earlier page"))
+    })?;
+    Ok(PartitionFilter {
+        from: from.map(|bound| bound.key),
+        until: to.map(|bound| bound.after()),
+        after: after.map(PartitionKey::from_canonical),
+        limit,
+    })
+}
+
+/// An end of a range: a whole key, or a value of the first column, which stands for all keys below it.
+struct Bound {
+    key: PartitionKey,
+    whole: bool,
+}
+
+impl Bound {
+    /// A text after this key and all below it, and before any later key.
+    fn after(&self) -> PartitionKey {
+        // Keys hold no control characters, which are escaped; and `0` is the character after `/`.
+        let next = if self.whole { '\u{1}' } else { '0' };
+        PartitionKey::from_canonical(format!("{}{next}", self.key))
+    }
+}
+
+/// Reads an end of a range. Keys whose first column is a time sort by it.
+fn read_bound(spec: &PartitionSpec, text: &str) -> Result<Bound, KeyError> {
+    let Some(first) = spec.columns().first() else {
+        return Err(KeyError("the table has no partition columns".to_owned()));
+    };
+    let is_time =
+        matches!(first.transform, Transform::YearOf | Transform::MonthOf | Transform::DayOf | Transform::HourOf);
+    if !is_time {
+        let name = &first.name;
+        return Err(KeyError(format!("the first partition column, {name}, is no year, month, day or hour")));
+    }
+    if spec.columns().len() > 1 && text.contains('/') {
+        return Ok(Bound { key: spec.parse_key(text)?, whole: true });
+    }
+    let key = PartitionSpec::new(vec![first.clone()]).parse_text(text)?;
+    Ok(Bound { key, whole: spec.columns().len() == 1 })
+}
+
+/// Shows one partition as it is now, with its history.
+#[utoipa::path(get, path = "/pipelines/{name}/partitions/{*key}", tag = "pipelines",
+    params(
+        ("name" = String, Path, description = "The pipeline's name"),
+        ("key" = String, Path, description = "The canonical key, percent-encoded once; its slashes may stay"),
+        ("If-None-Match" = Option<String>, Header, description = "The tag of an earlier answer"),
+    ),
+    responses(
+        (status = 200, body = PartitionDetail<'_>),
+        (status = 304, description = "The partition is as the tag's answer said"),
+        (status = 404, body = ProblemDetails, content_type = "application/problem+json"),
+        (status = 503, body = ProblemDetails, content_type = "application/problem+json"),
+    ),
+)]
+async fn get(
+    State(api): State<Api>,
+    Path((name, key)): Path<(String, String)>,
+    params: Params,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    params.only(&[])?;
+    let definition = api.pipeline(&name)?;
+    // Not checked against the definition: a partition of an earlier one still has its history.
+    let key = PartitionKey::from_canonical(key);
+    let history = api.store.history(&name, &key, MAX_HISTORY).await?;
+    let entries = api.store.entries(&name, Some(std::slice::from_ref(&key))).await?;
+    if entries.is_empty() && history.is_empty() {
+        return Err(Problem::NoSuchPartition { pipeline: name, partition: key.as_str().to_owned() });
+    }
+    let detail = PartitionDetail::new(&name, key.as_str(), &definition.hash, entries.first(), &history);
+    answer::json(StatusCode::OK, &headers, &detail)
+}

@@ -1,0 +1,41 @@
+//! `GET /pipelines`, `GET /pipelines/{name}`: the definitions.
+
+use super::params::Params;
+use super::problem::{Problem, ProblemDetails};
+use super::wire::{PipelineDetail, PipelineList, PipelineSummary};
+use super::{Api, answer};
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+pub(super) fn routes() -> OpenApiRouter<Api> {
+    OpenApiRouter::new().routes(routes!(list)).routes(routes!(get))
+}
+
+/// Lists the pipelines.
+#[utoipa::path(get, path = "/pipelines", tag = "pipelines", responses((status = 200, body = PipelineList<'_>)))]
+async fn list(State(api): State<Api>, params: Params, headers: HeaderMap) -> Result<Response, Problem> {
+    params.only(&[])?;
+    let pipelines = api.pipelines.values().map(|definition| PipelineSummary::from(definition.as_ref())).collect();
+    answer::json(StatusCode::OK, &headers, &PipelineList { pipelines })
+}
+
+/// Shows a pipeline's definition.
+#[utoipa::path(get, path = "/pipelines/{name}", tag = "pipelines",
+    params(("name" = String, Path, description = "The pipeline's name")),
+    responses(
+        (status = 200, body = PipelineDetail<'_>),
+        (status = 404, body = ProblemDetails, content_type = "application/problem+json"),
+    ),
+)]
+async fn get(
+    State(api): State<Api>,
+    Path(name): Path<String>,
+    params: Params,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    params.only(&[])?;
+    let definition = api.pipeline(&name)?;
+    answer::json(StatusCode::OK, &headers, &PipelineDetail::from(definition.as_ref()))
+}

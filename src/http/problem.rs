@@ -1,0 +1,349 @@
+//! Errors as RFC 9457 problem details. Nothing but this file knows an error's status.
+
+use super::REQUEST_ID;
+use crate::run::{RunId, State};
+use crate::store::StoreError;
+use axum::Json;
+use axum::extract::Request;
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use utoipa::ToSchema;
+
+/// What the stable types begin with.
+pub const TYPE_PREFIX: &str = "urn:refrain:problem:";
+
+/// The media type of problem details.
+pub const MEDIA_TYPE: &str = "application/problem+json";
+
+/// One thing that is wrong with a request's body.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct FieldError {
+    /// Where, as a JSON pointer into the body; empty for the body as a whole.
+    #[schema(example = "/partitions/0")]
+    pub pointer: String,
+    /// What was found and what is expected.
+    pub detail: String,
+}
+
+impl FieldError {
+    /// An error at `pointer`.
+    pub fn new(pointer: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self { pointer: pointer.into(), detail: detail.into() }
+    }
+}
+
+/// Problem details as they are sent.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ProblemDetails {
+    /// A stable name of the kind of problem.
+    #[serde(rename = "type")]
+    #[schema(example = "urn:refrain:problem:invalid-request")]
+    kind: String,
+    /// The kind in words.
+    title: String,
+    /// The HTTP status, again.
+    #[schema(example = 422)]
+    status: u16,
+    /// What was found, what was expected and where.
+    detail: String,
+    /// What is wrong with the body, one by one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    errors: Vec<FieldError>,
+    /// Members of this kind of problem.
+    #[serde(flatten)]
+    #[schema(value_type = std::collections::BTreeMap<String, serde_json::Value>)]
+    members: Map<String, Value>,
+}
+
+/// Why a request was not served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Problem {
+    /// The request cannot be understood, below the level of its fields.
+    Malformed(String),
+    /// The body is no JSON.
+    NotJson(String),
+    /// A query or path parameter is unknown, repeated or has a value it cannot have.
+    InvalidParameter {
+        /// The parameter.
+        parameter: String,
+        /// What was found and what is expected.
+        detail: String,
+    },
+    /// A submission without a key.
+    MissingKey,
+    /// The key is none, or header and body have different ones.
+    InvalidKey(String),
+    /// No route has this path.
+    NoSuchPath,
+    /// No run has this id.
+    NoSuchRun(String),
+    /// No pipeline of the server has this name.
+    NoSuchPipeline {
+        /// The name asked for.
+        name: String,
+        /// The pipelines that there are.
+        known: Vec<String>,
+    },
+    /// The partition is not there and never was.
+    NoSuchPartition {
+        /// The pipeline.
+        pipeline: String,
+        /// The canonical key asked for.
+        partition: String,
+    },
+    /// The path has no such method.
+    MethodNotAllowed,
+    /// The client was too slow to send its body.
+    SlowBody(u64),
+    /// The run's state does not allow it.
+    InvalidState {
+        /// The run.
+        run_id: RunId,
+        /// Where it is.
+        state: State,
+        /// What was asked and what it needs.
+        detail: String,
+    },
+    /// The run cannot be retried with the pipeline as it is now.
+    DefinitionChanged {
+        /// The run.
+        run_id: RunId,
+        /// What does not fit.
+        detail: String,
+    },
+    /// The body is longer than the limit.
+    BodyTooLarge(usize),
+    /// The body is not declared as JSON.
+    UnsupportedMediaType(Option<String>),
+    /// The body is JSON, but not a request.
+    InvalidRequest(Vec<FieldError>),
+    /// The submission names a pipeline that the server does not have.
+    UnknownPipeline {
+        /// The name asked for.
+        name: String,
+        /// The pipelines that there are.
+        known: Vec<String>,
+    },
+    /// The key belongs to another request.
+    KeyReused {
+        /// The run submitted under it.
+        run_id: RunId,
+        /// The fields that differ.
+        fields: Vec<&'static str>,
+    },
+    /// Something went wrong here; the log says what.
+    Internal,
+    /// The database does not answer.
+    Unavailable,
+    /// The server did not come to an answer in time.
+    TimedOut(u64),
+    /// A status made by a layer below, in its own words.
+    Other(StatusCode),
+}
+
+impl Problem {
+    /// The status, the stable name and the name in words of each kind.
+    fn kind(&self) -> (StatusCode, &'static str, &'static str) {
+        use StatusCode as S;
+        match self {
+            Problem::Malformed(_) => (S::BAD_REQUEST, "malformed-request", "The request is malformed"),
+            Problem::NotJson(_) => (S::BAD_REQUEST, "not-json", "The body is not JSON"),
+            Problem::InvalidParameter { .. } => (S::BAD_REQUEST, "invalid-parameter", "A parameter is not valid"),
+            Problem::MissingKey => (S::BAD_REQUEST, "idempotency-key-missing", "The idempotency key is missing"),
+            Problem::InvalidKey(_) => (S::BAD_REQUEST, "idempotency-key-invalid", "The idempotency key is not valid"),
+            Problem::NoSuchPath => (S::NOT_FOUND, "not-found", "There is nothing at this path"),
+            Problem::NoSuchRun(_) => (S::NOT_FOUND, "run-not-found", "There is no such run"),
+            Problem::NoSuchPipeline { .. } => (S::NOT_FOUND, "pipeline-not-found", "There is no such pipeline"),
+            Problem::NoSuchPartition { .. } => (S::NOT_FOUND, "partition-not-found", "There is no such partition"),
+            Problem::MethodNotAllowed => {
+                (S::METHOD_NOT_ALLOWED, "method-not-allowed", "The path does not have this method")
+            }
+            Problem::SlowBody(_) => (S::REQUEST_TIMEOUT, "slow-body", "The body did not arrive in time"),
+            Problem::InvalidState { .. } => (S::CONFLICT, "invalid-state", "The run's state does not allow it"),
+            Problem::DefinitionChanged { .. } => {
+                (S::CONFLICT, "definition-changed", "The pipeline no longer has what the run names")
+            }
+            Problem::BodyTooLarge(_) => (S::PAYLOAD_TOO_LARGE, "body-too-large", "The body is too large"),
+            Problem::UnsupportedMediaType(_) => {
+                (S::UNSUPPORTED_MEDIA_TYPE, "unsupported-media-type", "The body is not declared as JSON")
+            }
+            Problem::InvalidRequest(_) => (S::UNPROCESSABLE_ENTITY, "invalid-request", "The request is not valid"),
+            Problem::UnknownPipeline { .. } => {
+                (S::UNPROCESSABLE_ENTITY, "unknown-pipeline", "The request names an unknown pipeline")
+            }
+            Problem::KeyReused { .. } => {
+                (S::UNPROCESSABLE_ENTITY, "idempotency-key-reused", "The idempotency key was used for another request")
+            }
+            Problem::Internal => (S::INTERNAL_SERVER_ERROR, "internal", "Something went wrong inside"),
+            Problem::Unavailable => (S::SERVICE_UNAVAILABLE, "unavailable", "The database does not answer"),
+            Problem::TimedOut(_) => (S::SERVICE_UNAVAILABLE, "timed-out", "The answer took too long"),
+            Problem::Other(status) => (*status, "http", status.canonical_reason().unwrap_or("HTTP error")),
+        }
+    }
+
+    /// The status.
+    pub fn status(&self) -> StatusCode {
+        self.kind().0
+    }
+
+    fn detail(&self) -> String {
+        match self {
+            Problem::Malformed(text) | Problem::NotJson(text) | Problem::InvalidKey(text) => text.clone(),
+            Problem::InvalidParameter { parameter, detail } => format!("`{parameter}`: {detail}"),
+            Problem::MissingKey => "expected the header Idempotency-Key or the field `idempotency_key`, 1 to 255 \
+                                    visible ASCII characters that name this piece of work"
+                .to_owned(),
+            Problem::NoSuchPath => "no route has this path; GET /openapi.yaml lists them".to_owned(),
+            Problem::NoSuchRun(id) => format!("no run has the id {id:?}"),
+            Problem::NoSuchPipeline { name, known } | Problem::UnknownPipeline { name, known } => {
+                format!("found the pipeline {name:?}, expected one of: {}", known.join(", "))
+            }
+            Problem::NoSuchPartition { pipeline, partition } => format!(
+                "the table {pipeline} has no partition {partition:?} and never had; expected a canonical key, \
+                 percent-encoded once more for the path"
+            ),
+            Problem::MethodNotAllowed => "the header Allow lists the methods of this path".to_owned(),
+            Problem::SlowBody(seconds) => format!("the body was not there after {seconds} s"),
+            Problem::InvalidState { detail, .. } | Problem::DefinitionChanged { detail, .. } => detail.clone(),
+            Problem::BodyTooLarge(limit) => format!("the body has more than {limit} bytes, which is the limit"),
+            Problem::UnsupportedMediaType(found) => match found {
+                Some(found) => format!("found the content type {found:?}, expected application/json"),
+                None => "found a body without a content type, expected application/json".to_owned(),
+            },
+            Problem::InvalidRequest(errors) => match errors.as_slice() {
+                [one] if one.pointer.is_empty() => one.detail.clone(),
+                [one] => format!("{}: {}", one.pointer, one.detail),
+                many => format!("{} things are wrong with the request, see `errors`", many.len()),
+            },
+            Problem::KeyReused { run_id, fields } => format!(
+                "the run {run_id} was submitted under this key with other {}; a new request needs a new key",
+                fields.join(" and ")
+            ),
+            Problem::Internal => "the log has the cause under the request id".to_owned(),
+            Problem::Unavailable => {
+                "whether the request was done is unknown; ask again with the same idempotency key".to_owned()
+            }
+            Problem::TimedOut(seconds) => {
+                format!("there was no answer after {seconds} s; ask again with the same idempotency key")
+            }
+            Problem::Other(status) => format!("the request was answered with {status}"),
+        }
+    }
+
+    fn members(&self) -> Map<String, Value> {
+        let members = match self {
+            Problem::InvalidParameter { parameter, .. } => json!({ "parameter": parameter }),
+            Problem::NoSuchPipeline { known, .. } | Problem::UnknownPipeline { known, .. } => {
+                json!({ "pipelines": known })
+            }
+            Problem::InvalidState { run_id, state, .. } => json!({ "run_id": run_id, "state": state }),
+            Problem::DefinitionChanged { run_id, .. } => json!({ "run_id": run_id }),
+            Problem::BodyTooLarge(limit) => json!({ "max_body_bytes": limit }),
+            Problem::KeyReused { run_id, fields } => json!({ "run_id": run_id, "fields": fields }),
+            _ => Value::Null,
+        };
+        match members {
+            Value::Object(map) => map,
+            _ => Map::new(),
+        }
+    }
+
+    fn errors(&self) -> Vec<FieldError> {
+        match self {
+            Problem::InvalidRequest(errors) => errors.clone(),
+            Problem::UnknownPipeline { .. } => vec![FieldError::new("/pipeline", self.detail())],
+            _ => Vec::new(),
+        }
+    }
+
+    fn retry_after_seconds(&self) -> Option<u32> {
+        matches!(self, Problem::Unavailable | Problem::TimedOut(_)).then_some(1)
+    }
+
+    /// The answer; with the request's id where the cause is only in the log.
+    fn render(&self, request_id: Option<&str>) -> Response {
+        let (status, name, title) = self.kind();
+        let mut members = self.members();
+        if let Some(id) = request_id.filter(|_| status.is_server_error()) {
+            members.insert("request_id".to_owned(), id.into());
+        }
+        let details = ProblemDetails {
+            kind: format!("{TYPE_PREFIX}{name}"),
+            title: title.to_owned(),
+            status: status.as_u16(),
+            detail: self.detail(),
+            errors: self.errors(),
+            members,
+        };
+        let mut response = (status, Json(details)).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if let Some(seconds) = self.retry_after_seconds() {
+            headers.insert(header::RETRY_AFTER, seconds.into());
+        }
+        response.extensions_mut().insert(self.clone());
+        response
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        self.render(None)
+    }
+}
+
+impl From<StoreError> for Problem {
+    /// Withholds the store's words, which go to the log under the request's span.
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Unavailable(cause) => {
+                tracing::warn!(error = %cause, "the database did not answer a request");
+                Problem::Unavailable
+            }
+            other => {
+                tracing::error!(error = %other, "the database could not serve a request");
+                Problem::Internal
+            }
+        }
+    }
+}
+
+/// Makes every error answer a problem: those of the router and of other layers too, and puts the request's id in those
+/// whose cause is only in the log.
+pub(super) async fn render_problems(request: Request, next: Next) -> Response {
+    let request_id = request.headers().get(&REQUEST_ID).and_then(|id| id.to_str().ok()).map(str::to_owned);
+    let response = next.run(request).await;
+    let status = response.status();
+    if !status.is_client_error() && !status.is_server_error() {
+        return response;
+    }
+    let made_here = response.extensions().get::<Problem>().cloned();
+    let problem = match (made_here, status) {
+        (Some(problem), _) if !status.is_server_error() => {
+            debug_assert_eq!(problem.status(), status, "a problem's status is its own");
+            return response;
+        }
+        (Some(problem), _) => problem,
+        (None, StatusCode::METHOD_NOT_ALLOWED) => Problem::MethodNotAllowed,
+        (None, StatusCode::NOT_FOUND) => Problem::NoSuchPath,
+        (None, StatusCode::INTERNAL_SERVER_ERROR) => Problem::Internal,
+        (None, StatusCode::BAD_REQUEST) => Problem::Malformed("a part of the path or the query cannot be read".into()),
+        (None, other) => Problem::Other(other),
+    };
+    let rendered = problem.render(request_id.as_deref());
+    with_headers_of(&response, rendered)
+}
+
+/// Keeps what a layer said beside the body, such as `Allow`.
+fn with_headers_of(old: &Response, mut new: Response) -> Response {
+    let about_the_body: [HeaderName; 2] = [header::CONTENT_TYPE, header::CONTENT_LENGTH];
+    for (name, value) in old.headers().iter().filter(|(name, _)| !about_the_body.contains(name)) {
+        new.headers_mut().entry(name).or_insert_with(|| value.clone());
+    }
+    new
+}

@@ -1,0 +1,251 @@
+//! What a submission asks: the shape of its body, and its reading by a definition.
+
+use crate::http::body::member;
+use crate::http::problem::FieldError;
+use crate::partition::{KeyError, PartitionKey, PartitionSpec};
+use crate::pipeline::Definition;
+use crate::run::{Asked, AskedPartitions, Mode};
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::{Object, ObjectBuilder, OneOfBuilder, Schema, SchemaType, Type};
+use utoipa::{PartialSchema, ToSchema};
+
+/// The most errors that one answer lists.
+const MAX_ERRORS: usize = 100;
+
+/// How often, on average, a request may name the same partition.
+const MAX_REPEATS: usize = 10;
+
+/// The body of a submission.
+#[derive(Debug, Clone, serde::Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SubmitRequest {
+    /// The pipeline's name.
+    #[schema(example = "zone_hour")]
+    pub pipeline: String,
+    /// The partitions to rebuild; absent for `full`.
+    #[serde(default)]
+    pub partitions: Option<Vec<PartitionAsked>>,
+    /// `overwrite` (the default) replaces the named partitions, `full` rebuilds the whole table.
+    #[serde(default)]
+    #[schema(schema_with = mode_schema)]
+    pub mode: Option<String>,
+    /// What a failed or cancelled run under the same key becomes.
+    #[serde(default)]
+    pub if_failed: Option<IfFailed>,
+    /// The same as the header `Idempotency-Key`.
+    #[serde(default)]
+    #[schema(min_length = 1, max_length = 255)]
+    pub idempotency_key: Option<String>,
+}
+
+/// What a failed or cancelled run becomes when its request is sent again.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum IfFailed {
+    /// It is given back as it is.
+    #[default]
+    Return,
+    /// It is queued again, as a new attempt.
+    Retry,
+}
+
+/// One entry of `partitions`: a text (canonical, or the bare value where there is one partition column), an object with
+/// the text of each column, or a range.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PartitionAsked {
+    /// Canonical text or a bare value.
+    Text(String),
+    /// The fields of an object; `from` and `to` make a range.
+    Fields(BTreeMap<String, String>),
+}
+
+impl SubmitRequest {
+    /// What is asked, read by a definition of the pipeline that it names; or everything that is wrong with it.
+    pub(super) fn read(&self, definition: &Definition, max_partitions: usize) -> Result<Asked, Vec<FieldError>> {
+        let mut errors = Vec::new();
+        let mode = self.mode().unwrap_or_else(|error| {
+            errors.push(error);
+            // Assumed so that the partitions are looked at too.
+            if self.partitions.is_some() { Mode::Overwrite } else { Mode::Full }
+        });
+        let partitions = self.partitions(mode, &definition.partition, max_partitions).unwrap_or_else(|more| {
+            errors.extend(more);
+            AskedPartitions(Vec::new())
+        });
+        if errors.is_empty() { Ok(Asked { pipeline: self.pipeline.clone(), mode, partitions }) } else { Err(errors) }
+    }
+
+    /// The fields in which this request differs from what was asked before, read by the definition of that time. What
+    /// cannot be read by it was not asked then.
+    pub(super) fn differences(&self, asked: &Asked, definition: &Definition) -> Vec<&'static str> {
+        let mode = self.mode().ok();
+        // As many as then, whatever the limit is by now.
+        let count = asked.partitions.0.len();
+        let partitions = self.partitions(mode.unwrap_or(asked.mode), &definition.partition, count).ok();
+        let fields = [
+            ("pipeline", self.pipeline == asked.pipeline),
+            ("mode", mode == Some(asked.mode)),
+            ("partitions", partitions.as_ref() == Some(&asked.partitions)),
+        ];
+        fields.into_iter().filter(|(_, same)| !same).map(|(name, _)| name).collect()
+    }
+
+    fn mode(&self) -> Result<Mode, FieldError> {
+        match self.mode.as_deref() {
+            None | Some("overwrite") => Ok(Mode::Overwrite),
+            Some("full") => Ok(Mode::Full),
+            Some("append") => Err(FieldError::new(
+                "/mode",
+                "append does not exist: a repeated append counts rows twice. Use overwrite, which replaces the named \
+                 partitions and so can be repeated",
+            )),
+            Some(other) => Err(FieldError::new("/mode", format!("found {other:?}, expected overwrite or full"))),
+        }
+    }
+
+    fn partitions(&self, mode: Mode, spec: &PartitionSpec, max: usize) -> Result<AskedPartitions, Vec<FieldError>> {
+        let wrong = |detail: String| Err(vec![FieldError::new("/partitions", detail)]);
+        match (mode, self.partitions.as_deref()) {
+            (Mode::Full, None) => Ok(AskedPartitions(Vec::new())),
+            (Mode::Full, Some(_)) => {
+                wrong("found partitions, expected none with mode full, which rebuilds the whole table".to_owned())
+            }
+            (Mode::Overwrite, None) => wrong(
+                "absent or null, expected a list of partitions (or mode full to rebuild the whole table)".to_owned(),
+            ),
+            (Mode::Overwrite, Some([])) => wrong("empty, expected at least one partition".to_owned()),
+            (Mode::Overwrite, Some(list)) => read_list(list, spec, max),
+        }
+    }
+}
+
+/// Reads the list into sorted and unique keys.
+fn read_list(list: &[PartitionAsked], spec: &PartitionSpec, max: usize) -> Result<AskedPartitions, Vec<FieldError>> {
+    let mut keys = BTreeSet::new();
+    let mut errors = Vec::new();
+    let mut named = 0usize;
+    for (index, item) in list.iter().enumerate() {
+        match item.read(spec, max) {
+            Ok(more) => {
+                named = named.saturating_add(more.len());
+                keys.extend(more);
+            }
+            Err(error) => errors.push(FieldError::new(format!("/partitions/{index}{}", error.member), error.detail)),
+        }
+        if keys.len() > max || named > max.saturating_mul(MAX_REPEATS) {
+            let detail = format!("found more than {max} partitions, which is the limit for one run");
+            return Err(vec![FieldError::new("/partitions", detail)]);
+        }
+        if errors.len() >= MAX_ERRORS {
+            break;
+        }
+    }
+    if errors.is_empty() { Ok(AskedPartitions(keys.into_iter().collect())) } else { Err(errors) }
+}
+
+/// What is wrong with one entry, and in which member of it.
+struct EntryError {
+    member: String,
+    detail: String,
+}
+
+impl From<KeyError> for EntryError {
+    fn from(error: KeyError) -> Self {
+        Self { member: String::new(), detail: error.to_string() }
+    }
+}
+
+impl PartitionAsked {
+    fn read(&self, spec: &PartitionSpec, max: usize) -> Result<Vec<PartitionKey>, EntryError> {
+        match self {
+            PartitionAsked::Text(text) => Ok(vec![spec.parse_text(text)?]),
+            PartitionAsked::Fields(fields) if is_range(fields, spec) => {
+                if let Some(unknown) = fields.keys().find(|name| !matches!(name.as_str(), "from" | "to")) {
+                    let detail = "unknown in a range, expected from and to".to_owned();
+                    return Err(EntryError { member: member(unknown), detail });
+                }
+                match (fields.get("from"), fields.get("to")) {
+                    (Some(from), Some(to)) => Ok(spec.range(from, to, max)?),
+                    _ => Err(KeyError("a range needs both from and to".to_owned()).into()),
+                }
+            }
+            PartitionAsked::Fields(fields) => Ok(vec![spec.parse_object(fields)?]),
+        }
+    }
+}
+
+/// Whether an object is a range and not the columns of one partition.
+fn is_range(fields: &BTreeMap<String, String>, spec: &PartitionSpec) -> bool {
+    let mut ends = ["from", "to"].into_iter().filter(|end| fields.contains_key(*end)).peekable();
+    ends.peek().is_some() && ends.all(|end| spec.columns().iter().all(|column| column.name != end))
+}
+
+impl<'de> Deserialize<'de> for PartitionAsked {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(EntryVisitor)
+    }
+}
+
+struct EntryVisitor;
+
+impl<'de> Visitor<'de> for EntryVisitor {
+    type Value = PartitionAsked;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a partition as text, an object of texts, or a range with from and to")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<PartitionAsked, E> {
+        Ok(PartitionAsked::Text(text.to_owned()))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<PartitionAsked, A::Error> {
+        let mut fields = BTreeMap::new();
+        while let Some((name, text)) = map.next_entry::<String, String>()? {
+            if fields.contains_key(&name) {
+                return Err(A::Error::custom(format!("duplicate field `{name}`")));
+            }
+            fields.insert(name, text);
+        }
+        Ok(PartitionAsked::Fields(fields))
+    }
+}
+
+impl ToSchema for PartitionAsked {
+    fn name() -> std::borrow::Cow<'static, str> {
+        "PartitionAsked".into()
+    }
+}
+
+impl PartialSchema for PartitionAsked {
+    fn schema() -> RefOr<Schema> {
+        let text = |description: &str| ObjectBuilder::new().schema_type(Type::String).description(Some(description));
+        let range = ObjectBuilder::new()
+            .description(Some("All partitions from one to another, inclusive, over time transforms"))
+            .property("from", text("The first").build())
+            .property("to", text("The last").build())
+            .required("from")
+            .required("to")
+            .examples([serde_json::json!({"from": "2024-01", "to": "2024-03"})]);
+        let columns = ObjectBuilder::new()
+            .description(Some("The text of each partition column"))
+            .additional_properties(Some(text("The column's value")))
+            .examples([serde_json::json!({"event_date": "2015-01-01", "hour": "15"})]);
+        OneOfBuilder::new()
+            .item(text("Canonical text, or the bare value where there is one partition column").examples(["2024-02"]))
+            .item(range)
+            .item(columns)
+            .into()
+    }
+}
+
+fn mode_schema() -> Object {
+    ObjectBuilder::new()
+        .schema_type(SchemaType::from_iter([Type::String, Type::Null]))
+        .enum_values(Some([serde_json::json!("overwrite"), serde_json::json!("full"), serde_json::Value::Null]))
+        .description(Some("`overwrite` (the default) replaces the named partitions, `full` rebuilds the whole table."))
+        .build()
+}

@@ -1,0 +1,115 @@
+//! `POST /runs/{id}/cancel` and `/retry`.
+
+use super::{definition_for_retry, find, location, parse_id, show};
+use crate::http::problem::{Problem, ProblemDetails};
+use crate::http::wire::RunView;
+use crate::http::{Api, body};
+use crate::run::{Run, RunId, State as RunState};
+use crate::store::{Cancelled, Retried};
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::Response;
+use bytes::Bytes;
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+/// The body of a cancellation: nothing.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct CancelRequest {}
+
+/// The body of a retry.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct RetryRequest {
+    /// Retry only if the last attempt was this one, so that a repeated retry does not retry twice.
+    #[serde(default)]
+    if_attempt: Option<u32>,
+}
+
+/// Cancels a queued run at once, or asks the worker of a running one to stop.
+#[utoipa::path(post, path = "/runs/{id}/cancel", tag = "runs",
+    params(("id" = Uuid, Path, description = "The run's id")),
+    request_body(content = Option<CancelRequest>, description = "May be left out"),
+    responses(
+        (status = 200, description = "The run is cancelled", body = RunView<'_>),
+        (status = 202, description = "Its worker was asked to stop", body = RunView<'_>),
+        (status = 404, body = ProblemDetails, content_type = "application/problem+json"),
+        (status = 409, description = "It is being published, or it has ended otherwise", body = ProblemDetails,
+            content_type = "application/problem+json"),
+        (status = 503, body = ProblemDetails, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn cancel(
+    State(api): State<Api>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Response, Problem> {
+    let id = parse_id(&id)?;
+    let CancelRequest {} = body::optional_json(&headers, &body)?;
+    let status = match api.store.cancel(id).await? {
+        Cancelled::Now => StatusCode::OK,
+        Cancelled::Asked => StatusCode::ACCEPTED,
+        Cancelled::Unknown => return Err(Problem::NoSuchRun(id.to_string())),
+        Cancelled::NotAllowed(state) => {
+            let detail = format!("the run is {}, expected queued or running to cancel it", state.as_str());
+            return Err(Problem::InvalidState { run_id: id, state, detail });
+        }
+    };
+    tracing::info!(run.id = %id, "a run was cancelled by request");
+    show(status, None, &find(&api, &id.to_string()).await?)
+}
+
+/// Queues a failed or cancelled run again, as a new attempt, with the pipeline's current definition.
+#[utoipa::path(post, path = "/runs/{id}/retry", tag = "runs",
+    params(("id" = Uuid, Path, description = "The run's id")),
+    request_body(content = Option<RetryRequest>, description = "May be left out"),
+    responses(
+        (status = 202, description = "The run is queued", body = RunView<'_>, headers(
+            ("Location" = String, description = "Where the run is"),
+        )),
+        (status = 404, body = ProblemDetails, content_type = "application/problem+json"),
+        (status = 409, description = "It has not failed and was not cancelled, its last attempt is another, or the \
+            pipeline no longer has what it names", body = ProblemDetails, content_type = "application/problem+json"),
+        (status = 422, body = ProblemDetails, content_type = "application/problem+json"),
+        (status = 503, body = ProblemDetails, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn retry(
+    State(api): State<Api>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Response, Problem> {
+    let run = find(&api, &id).await?;
+    let RetryRequest { if_attempt } = body::optional_json(&headers, &body)?;
+    let last_attempt = run.attempts.last().map_or(0, |attempt| attempt.number);
+    if !matches!(run.state, RunState::Failed | RunState::Cancelled) {
+        // Said before the definition is looked at, which does not matter then.
+        return Err(not_allowed(run.id, run.state, last_attempt, if_attempt));
+    }
+    let definition = definition_for_retry(&api, &run)?;
+    match api.store.retry(run.id, if_attempt, &definition).await? {
+        Retried::Queued => queued(&find(&api, &id).await?),
+        Retried::Unknown => Err(Problem::NoSuchRun(id)),
+        Retried::NotAllowed { state, last_attempt } => Err(not_allowed(run.id, state, last_attempt, if_attempt)),
+    }
+}
+
+fn queued(run: &Run) -> Result<Response, Problem> {
+    tracing::info!(run.id = %run.id, pipeline = run.pipeline, "queued a run again");
+    let mut response = show(StatusCode::ACCEPTED, None, run)?;
+    if let Some(location) = location(run.id) {
+        response.headers_mut().insert(header::LOCATION, location);
+    }
+    Ok(response)
+}
+
+fn not_allowed(run_id: RunId, state: RunState, last_attempt: u32, if_attempt: Option<u32>) -> Problem {
+    let detail = match if_attempt {
+        Some(n) if n != last_attempt => format!("the run's last attempt is {last_attempt}, expected {n}"),
+        _ => format!("the run is {}, expected failed or cancelled to retry it", state.as_str()),
+    };
+    Problem::InvalidState { run_id, state, detail }
+}

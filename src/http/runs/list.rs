@@ -1,0 +1,78 @@
+//! `GET /runs`: summaries, newest first.
+
+use crate::http::params::{Params, cursor, invalid, read_cursor};
+use crate::http::problem::{Problem, ProblemDetails};
+use crate::http::wire::{RunList, SummaryView};
+use crate::http::{Api, answer};
+use crate::partition::PartitionKey;
+use crate::run::{RunId, State as RunState};
+use crate::store::RunFilter;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
+use uuid::Uuid;
+
+const KNOWN: [&str; 7] = ["pipeline", "state", "partition", "created_after", "created_before", "cursor", "limit"];
+
+/// Lists runs, newest first.
+#[utoipa::path(get, path = "/runs", tag = "runs",
+    params(
+        ("pipeline" = Option<String>, Query, description = "Runs of this pipeline"),
+        ("state" = Option<String>, Query, description = "Runs in this state"),
+        ("partition" = Option<String>, Query, description = "Runs that name or made this partition: a canonical key, \
+            or with `pipeline` a bare value"),
+        ("created_after" = Option<String>, Query, description = "Accepted after this RFC 3339 time"),
+        ("created_before" = Option<String>, Query, description = "Accepted before this RFC 3339 time"),
+        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before"),
+        ("limit" = Option<u32>, Query, description = "The most entries of the page"),
+    ),
+    responses(
+        (status = 200, body = RunList<'_>),
+        (status = 400, body = ProblemDetails, content_type = "application/problem+json"),
+        (status = 503, body = ProblemDetails, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn list(State(api): State<Api>, params: Params, headers: HeaderMap) -> Result<Response, Problem> {
+    params.only(&KNOWN)?;
+    let limit = params.limit(api.limits.default_page, api.limits.max_page)?;
+    let filter = filter(&api, &params, limit)?;
+    let mut runs = api.store.list(&filter).await?;
+    let more = runs.len() > limit as usize;
+    runs.truncate(limit as usize);
+    let next_cursor = runs.last().filter(|_| more).map(|last| cursor(&last.id.to_string()));
+    let body = RunList { runs: runs.iter().map(SummaryView::from).collect(), next_cursor };
+    answer::json(StatusCode::OK, &headers, &body)
+}
+
+fn filter(api: &Api, params: &Params, limit: u32) -> Result<RunFilter, Problem> {
+    let state = params.read("state", |text| {
+        let names = RunState::ALL.map(RunState::as_str).join(", ");
+        RunState::parse(text).ok_or_else(|| format!("found {text:?}, expected one of: {names}"))
+    })?;
+    let before = params.read("cursor", |text| {
+        let id = read_cursor(text).and_then(|id| Uuid::try_parse(&id).ok());
+        id.map(RunId).ok_or_else(|| format!("found {text:?}, expected the next_cursor of an earlier page"))
+    })?;
+    Ok(RunFilter {
+        pipeline: params.get("pipeline").map(str::to_owned),
+        state,
+        partition: params.get("partition").map(|text| partition(api, params.get("pipeline"), text)).transpose()?,
+        created_after: params.moment("created_after")?,
+        created_before: params.moment("created_before")?,
+        before,
+        // One more than the page, to know whether another follows.
+        limit: limit + 1,
+    })
+}
+
+/// A canonical key, also of a definition that is no longer current; or a bare value of the pipeline.
+fn partition(api: &Api, pipeline: Option<&str>, text: &str) -> Result<PartitionKey, Problem> {
+    let definition = pipeline.and_then(|name| api.pipelines.get(name));
+    let read = definition.map(|definition| definition.partition.parse_text(text));
+    match read {
+        Some(Ok(key)) => Ok(key),
+        _ if text.contains('=') => Ok(PartitionKey::from_canonical(text)),
+        Some(Err(error)) => Err(invalid("partition", &error.to_string())),
+        None => Err(invalid("partition", "expected a canonical key such as pickup_month=2024-02, or `pipeline` too")),
+    }
+}

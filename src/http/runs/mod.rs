@@ -1,0 +1,83 @@
+//! Runs: submitting, looking, waiting, listing, cancelling and retrying.
+
+mod ask;
+mod change;
+mod get;
+mod list;
+mod submit;
+
+pub use ask::{IfFailed, PartitionAsked, SubmitRequest};
+
+use super::problem::Problem;
+use super::wire::RunView;
+use super::{Api, answer};
+use crate::pipeline::Definition;
+use crate::run::{Mode, Run, RunId};
+use crate::store::StoredDefinition;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::Response;
+use chrono::Utc;
+use utoipa_axum::{router::OpenApiRouter, routes};
+use uuid::Uuid;
+
+pub(super) fn routes() -> OpenApiRouter<Api> {
+    OpenApiRouter::new()
+        .routes(routes!(submit::submit, list::list))
+        .routes(routes!(get::get))
+        .routes(routes!(change::cancel))
+        .routes(routes!(change::retry))
+}
+
+/// An answer that shows a run. `request` are the headers of a GET, whose answer may be 304; none for other methods.
+fn show(status: StatusCode, request: Option<&HeaderMap>, run: &Run) -> Result<Response, Problem> {
+    let none = HeaderMap::new();
+    let mut response = answer::json(status, request.unwrap_or(&none), &RunView::from(run))?;
+    if !run.state.is_ended() {
+        response.headers_mut().insert(header::RETRY_AFTER, retry_after_seconds(run).into());
+    }
+    Ok(response)
+}
+
+/// When it pays to look again: soon, unless the run waits for a retry.
+fn retry_after_seconds(run: &Run) -> u64 {
+    let due_in = (run.due_at - Utc::now()).num_seconds();
+    u64::try_from(due_in).unwrap_or(0).clamp(1, 60)
+}
+
+fn location(run: RunId) -> Option<HeaderValue> {
+    HeaderValue::from_str(&format!("/runs/{run}")).ok()
+}
+
+/// The run of this id, or a 404; what is no id is no run.
+async fn find(api: &Api, id: &str) -> Result<Run, Problem> {
+    let id = parse_id(id)?;
+    api.store.get(id).await?.ok_or_else(|| Problem::NoSuchRun(id.to_string()))
+}
+
+fn parse_id(id: &str) -> Result<RunId, Problem> {
+    Uuid::try_parse(id).map(RunId).map_err(|_| Problem::NoSuchRun(id.to_owned()))
+}
+
+fn stored(definition: &Definition) -> StoredDefinition {
+    StoredDefinition { hash: definition.hash.clone(), pipeline: definition.name.clone(), text: definition.text.clone() }
+}
+
+/// The definition that a retry takes: the current one, if it still has what the run names.
+fn definition_for_retry(api: &Api, run: &Run) -> Result<StoredDefinition, Problem> {
+    let changed = |detail| Problem::DefinitionChanged { run_id: run.id, detail };
+    let Some(definition) = api.pipelines.get(&run.pipeline) else {
+        let known = api.pipeline_names().join(", ");
+        return Err(changed(format!("the pipeline {} is gone, found: {known}", run.pipeline)));
+    };
+    // A full run makes its partitions anew; those listed are an earlier attempt's.
+    let named = if run.mode == Mode::Full { &[] } else { run.partitions.as_slice() };
+    for partition in named {
+        definition.partition.parse_key(partition.partition.as_str()).map_err(|error| {
+            changed(format!(
+                "{} is no partition of the pipeline {} as it is now: {error}; submit a new run under a new key",
+                partition.partition, run.pipeline
+            ))
+        })?;
+    }
+    Ok(stored(definition))
+}

@@ -1,0 +1,156 @@
+//! `POST /runs`: one key, one run.
+
+use super::ask::{IfFailed, SubmitRequest};
+use super::{definition_for_retry, location, show, stored};
+use crate::http::problem::{Problem, ProblemDetails};
+use crate::http::wire::RunView;
+use crate::http::{Api, IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED, body};
+use crate::pipeline::{self, Definition};
+use crate::run::{IdempotencyKey, Principal, Run, RunId, State as RunState};
+use crate::store::{KnownKey, NewRun, Retried, StoredDefinition, Submitted};
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::Response;
+use bytes::Bytes;
+
+/// How often a submission looks again after the key was taken meanwhile. The second look finds it, since keys live as
+/// long as their runs; the bound is for a store that breaks its word.
+const MAX_LOOKS: usize = 5;
+
+/// Submits a run under a key.
+///
+/// The same request under the same key gives back the run that the first one made. Another request under it is refused.
+#[utoipa::path(post, path = "/runs", tag = "runs", request_body = SubmitRequest,
+    params((
+        "Idempotency-Key" = Option<String>, Header,
+        description = "1 to 255 visible ASCII characters, bare or quoted; or the field `idempotency_key`",
+        example = "zone_hour/2024-02/scheduled__2024-03-01",
+    )),
+    responses(
+        (status = 202, description = "The run was accepted", body = RunView<'_>, headers(
+            ("Location" = String, description = "Where the run is"),
+            ("Retry-After" = u64, description = "When it pays to look"),
+            ("ETag" = String, description = "The tag of the answer"),
+        )),
+        (status = 200, description = "The run that was accepted under this key before, as it is now", body = RunView<'_>,
+            headers(("Idempotent-Replayed" = String, description = "`true`"))),
+        (status = 400, description = "No JSON, or no or a bad key", body = ProblemDetails,
+            content_type = "application/problem+json"),
+        (status = 409, description = "`if_failed: retry`, and the pipeline no longer has what the run names",
+            body = ProblemDetails, content_type = "application/problem+json"),
+        (status = 413, description = "The body is too large", body = ProblemDetails,
+            content_type = "application/problem+json"),
+        (status = 415, description = "The body is not declared as JSON", body = ProblemDetails,
+            content_type = "application/problem+json"),
+        (status = 422, description = "The request is not valid, or its key belongs to another", body = ProblemDetails,
+            content_type = "application/problem+json"),
+        (status = 503, description = "The database does not answer: send the same request again",
+            body = ProblemDetails, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn submit(State(api): State<Api>, headers: HeaderMap, body: Bytes) -> Result<Response, Problem> {
+    let request: SubmitRequest = body::json(&headers, &body)?;
+    let key = key(&headers, request.idempotency_key.as_deref())?;
+    let principal = Principal::default();
+    for _ in 0..MAX_LOOKS {
+        if let Some(known) = api.store.known_key(&principal, &key).await? {
+            return replay(&api, &request, &known).await;
+        }
+        match api.store.submit(&new_run(&api, &request, &principal, &key)?).await? {
+            Submitted::New(run) => return accepted(&run),
+            Submitted::KeyTaken => {}
+        }
+    }
+    tracing::error!("a key is taken and not known");
+    Err(Problem::Internal)
+}
+
+fn accepted(run: &Run) -> Result<Response, Problem> {
+    tracing::info!(run.id = %run.id, pipeline = run.pipeline, "accepted a run");
+    let mut response = show(StatusCode::ACCEPTED, None, run)?;
+    if let Some(location) = location(run.id) {
+        response.headers_mut().insert(header::LOCATION, location);
+    }
+    Ok(response)
+}
+
+/// The key in the header or the body.
+fn key(headers: &HeaderMap, in_body: Option<&str>) -> Result<IdempotencyKey, Problem> {
+    let parse = |text: &str| IdempotencyKey::parse(text).map_err(|e| Problem::InvalidKey(e.to_string()));
+    let mut in_headers = headers.get_all(&IDEMPOTENCY_KEY).into_iter();
+    let in_header = in_headers.next().map(|value| parse(&String::from_utf8_lossy(value.as_bytes()))).transpose()?;
+    if in_headers.next().is_some() {
+        return Err(Problem::InvalidKey("found the header Idempotency-Key more than once, expected once".to_owned()));
+    }
+    match (in_header, in_body.map(parse).transpose()?) {
+        (None, None) => Err(Problem::MissingKey),
+        (Some(key), None) | (None, Some(key)) => Ok(key),
+        (Some(header), Some(body)) if header == body => Ok(header),
+        (Some(header), Some(body)) => Err(Problem::InvalidKey(format!(
+            "found {:?} in the header Idempotency-Key and {:?} in the field `idempotency_key`, expected the same",
+            header.as_str(),
+            body.as_str()
+        ))),
+    }
+}
+
+fn new_run(api: &Api, request: &SubmitRequest, principal: &Principal, key: &IdempotencyKey) -> Result<NewRun, Problem> {
+    let Some(definition) = api.pipelines.get(&request.pipeline) else {
+        return Err(Problem::UnknownPipeline { name: request.pipeline.clone(), known: api.pipeline_names() });
+    };
+    let asked = request.read(definition, api.limits.max_partitions_per_run).map_err(Problem::InvalidRequest)?;
+    Ok(NewRun {
+        id: RunId::new(),
+        principal: principal.clone(),
+        idempotency_key: key.clone(),
+        asked,
+        definition: stored(definition),
+    })
+}
+
+/// Answers a request under a key that is known.
+async fn replay(api: &Api, request: &SubmitRequest, known: &KnownKey) -> Result<Response, Problem> {
+    let fields = request.differences(&known.asked, &accepted_with(&known.accepted_with)?);
+    if !fields.is_empty() {
+        return Err(Problem::KeyReused { run_id: known.run_id, fields });
+    }
+    let mut run = stored_run(api, known.run_id).await?;
+    let again = request.if_failed.unwrap_or_default() == IfFailed::Retry;
+    if again && matches!(run.state, RunState::Failed | RunState::Cancelled) {
+        retry(api, &run).await?;
+        run = stored_run(api, known.run_id).await?;
+    }
+    let mut response = show(StatusCode::OK, None, &run)?;
+    response.headers_mut().insert(IDEMPOTENT_REPLAYED, HeaderValue::from_static("true"));
+    if let Some(location) = location(run.id) {
+        response.headers_mut().insert(header::LOCATION, location);
+    }
+    Ok(response)
+}
+
+/// Queues the run again, unless somebody else did since it was looked at.
+async fn retry(api: &Api, run: &Run) -> Result<(), Problem> {
+    let definition = definition_for_retry(api, run)?;
+    let last_attempt = run.attempts.last().map_or(0, |attempt| attempt.number);
+    match api.store.retry(run.id, Some(last_attempt), &definition).await? {
+        Retried::Queued => {
+            tracing::info!(run.id = %run.id, pipeline = run.pipeline, "queued a run again");
+            Ok(())
+        }
+        Retried::NotAllowed { .. } => Ok(()),
+        Retried::Unknown => Err(Problem::NoSuchRun(run.id.to_string())),
+    }
+}
+
+/// The definition that the key's first request was read by.
+fn accepted_with(stored: &StoredDefinition) -> Result<Definition, Problem> {
+    pipeline::parse(&stored.text, &stored.pipeline).map_err(|errors| {
+        let error = errors.first().map(ToString::to_string).unwrap_or_default();
+        tracing::error!(pipeline = stored.pipeline, error, "a stored definition cannot be read by this version");
+        Problem::Internal
+    })
+}
+
+async fn stored_run(api: &Api, id: RunId) -> Result<Run, Problem> {
+    api.store.get(id).await?.ok_or_else(|| Problem::NoSuchRun(id.to_string()))
+}

@@ -1,0 +1,80 @@
+//! What answers look like: the domain's values in the shapes and names of the interface.
+
+mod pipeline;
+mod run;
+mod table;
+
+pub(super) use pipeline::{PipelineDetail, PipelineList, PipelineSummary};
+pub(super) use run::{RunList, RunView, SummaryView};
+pub(super) use table::{PartitionDetail, PartitionList};
+
+use crate::run::{AttemptOutcome, Content, Outcome, State, Totals};
+use serde::{Serialize, Serializer};
+use utoipa::ToSchema;
+use utoipa::openapi::schema::{AdditionalProperties, Object, ObjectBuilder, Schema, SchemaType, Type};
+
+/// What a partition holds.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct ContentView<'a> {
+    /// Rows of the file.
+    rows: u64,
+    /// Each measure rolled up over the rows.
+    #[serde(serialize_with = "totals")]
+    #[schema(schema_with = totals_schema)]
+    totals: &'a Totals,
+    /// Source rows that went in.
+    source_rows: u64,
+    /// Size of the file in bytes.
+    bytes: u64,
+    /// Digest of the file, in hex.
+    sha256: &'a str,
+}
+
+impl<'a> From<&'a Content> for ContentView<'a> {
+    fn from(content: &'a Content) -> Self {
+        let Content { rows, totals, source_rows, bytes, sha256 } = content;
+        Self { rows: *rows, totals, source_rows: *source_rows, bytes: *bytes, sha256 }
+    }
+}
+
+/// Writes totals as the map that answers carry.
+fn totals<S: Serializer>(totals: &&Totals, serializer: S) -> Result<S::Ok, S::Error> {
+    totals.on_the_wire().serialize(serializer)
+}
+
+fn names(values: impl IntoIterator<Item = &'static str>, nullable: bool) -> Object {
+    let kind = if nullable { SchemaType::from_iter([Type::String, Type::Null]) } else { SchemaType::new(Type::String) };
+    let values = values.into_iter().map(serde_json::Value::from).chain(nullable.then_some(serde_json::Value::Null));
+    ObjectBuilder::new().schema_type(kind).enum_values(Some(values)).build()
+}
+
+fn state_schema() -> Object {
+    names(State::ALL.map(State::as_str), false)
+}
+
+fn outcome_schema() -> Object {
+    use Outcome::{Cleared, Created, Empty, Replaced, Unchanged};
+    names([Created, Replaced, Unchanged, Cleared, Empty].map(Outcome::as_str), false)
+}
+
+fn outcome_or_null_schema() -> Object {
+    use Outcome::{Cleared, Created, Empty, Replaced, Unchanged};
+    names([Created, Replaced, Unchanged, Cleared, Empty].map(Outcome::as_str), true)
+}
+
+fn attempt_outcome_schema() -> Object {
+    use AttemptOutcome::{Cancelled, Failed, Lost, Released, StagingLost, Succeeded};
+    names([Succeeded, Failed, Cancelled, Lost, Released, StagingLost].map(AttemptOutcome::as_str), true)
+}
+
+/// A map from measure to number, decimal text or null.
+fn totals_schema() -> Object {
+    let kinds = SchemaType::from_iter([Type::Number, Type::String, Type::Boolean, Type::Null]);
+    ObjectBuilder::new()
+        .description(Some("From measure to total. Decimals are strings; a measure that cannot be rolled up is null."))
+        .additional_properties(Some(AdditionalProperties::RefOr(
+            Schema::Object(ObjectBuilder::new().schema_type(kinds).build()).into(),
+        )))
+        .examples([serde_json::json!({"trips": 3_007_533, "revenue": "80073797.21"})])
+        .build()
+}

@@ -1,0 +1,146 @@
+//! Pipelines: their definitions.
+
+use crate::partition::{PartitionColumn, Transform};
+use crate::pipeline::{Column, Definition, SourcePath};
+use crate::run::Fold;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// The pipelines of the server, by name.
+#[derive(Debug, Serialize, ToSchema)]
+pub(in crate::http) struct PipelineList<'a> {
+    pub(in crate::http) pipelines: Vec<PipelineSummary<'a>>,
+}
+
+/// A pipeline in the listing.
+#[derive(Debug, Serialize, ToSchema)]
+pub(in crate::http) struct PipelineSummary<'a> {
+    #[schema(example = "zone_hour")]
+    name: &'a str,
+    description: &'a str,
+    /// The sha256 of the parsed definition.
+    definition: &'a str,
+}
+
+/// A pipeline's definition.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Pipeline)]
+pub(in crate::http) struct PipelineDetail<'a> {
+    #[serde(flatten)]
+    summary: PipelineSummary<'a>,
+    source: SourceView<'a>,
+    /// The partition columns, in the order of the folders.
+    partition: Vec<PartitionColumnView<'a>>,
+    /// Where zoned times are cut.
+    timezone: &'static str,
+    dimensions: Vec<DimensionView<'a>>,
+    measures: Vec<MeasureView<'a>>,
+    /// The share of rows that may be rejected.
+    max_rejected: f64,
+    /// The pipeline file.
+    text: &'a str,
+}
+
+/// Where the rows come from.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = PipelineSource)]
+struct SourceView<'a> {
+    /// Paths, globs or templates.
+    paths: Vec<&'a str>,
+    /// How many template periods either side are read too.
+    neighbours: u32,
+    /// The columns that are read.
+    columns: Vec<ColumnView<'a>>,
+}
+
+/// A column of the contract.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ContractColumn)]
+struct ColumnView<'a> {
+    name: &'a str,
+    #[serde(rename = "type")]
+    #[schema(example = "decimal(18,2)")]
+    data_type: String,
+    not_null: bool,
+}
+
+/// A partition column.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = PartitionColumn)]
+struct PartitionColumnView<'a> {
+    name: &'a str,
+    #[schema(value_type = String, example = "month_of")]
+    transform: Transform,
+    /// The column of the contract that it is made from.
+    source: &'a str,
+}
+
+/// A dimension.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Dimension)]
+struct DimensionView<'a> {
+    name: &'a str,
+    #[serde(rename = "type")]
+    data_type: String,
+}
+
+/// A measure.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Measure)]
+struct MeasureView<'a> {
+    name: &'a str,
+    #[serde(rename = "type")]
+    data_type: String,
+    /// How totals of partitions roll up; `none` has no total.
+    #[schema(value_type = String, example = "add")]
+    rolls_up_by: Fold,
+}
+
+impl<'a> From<&'a Definition> for PipelineSummary<'a> {
+    fn from(d: &'a Definition) -> Self {
+        Self { name: &d.name, description: &d.description, definition: &d.hash.0 }
+    }
+}
+
+impl<'a> From<&'a Definition> for PipelineDetail<'a> {
+    fn from(d: &'a Definition) -> Self {
+        let dimension = |name: &'a str, data_type: String| DimensionView { name, data_type };
+        Self {
+            summary: d.into(),
+            source: SourceView {
+                paths: d.source.paths.iter().map(path_text).collect(),
+                neighbours: d.source.neighbours,
+                columns: d.source.columns.iter().map(ColumnView::from).collect(),
+            },
+            partition: d.partition.columns().iter().map(PartitionColumnView::from).collect(),
+            timezone: d.timezone.name(),
+            dimensions: d.dimensions.iter().map(|x| dimension(&x.name, x.expr.data_type.to_string())).collect(),
+            measures: d
+                .measures
+                .iter()
+                .map(|m| MeasureView { name: &m.name, data_type: m.data_type.to_string(), rolls_up_by: m.fold() })
+                .collect(),
+            max_rejected: d.max_rejected,
+            text: &d.text,
+        }
+    }
+}
+
+impl<'a> From<&'a Column> for ColumnView<'a> {
+    fn from(c: &'a Column) -> Self {
+        Self { name: &c.name, data_type: c.data_type.to_string(), not_null: c.not_null }
+    }
+}
+
+impl<'a> From<&'a PartitionColumn> for PartitionColumnView<'a> {
+    fn from(c: &'a PartitionColumn) -> Self {
+        Self { name: &c.name, transform: c.transform, source: &c.source }
+    }
+}
+
+fn path_text(path: &SourcePath) -> &str {
+    match path {
+        SourcePath::Plain(text) | SourcePath::Glob(text) => text,
+        SourcePath::Template(template) => &template.text,
+    }
+}

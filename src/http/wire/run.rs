@@ -1,0 +1,322 @@
+//! Runs and their summaries.
+
+use super::{ContentView, attempt_outcome_schema, outcome_or_null_schema, state_schema, totals, totals_schema};
+use crate::http::problem::TYPE_PREFIX;
+use crate::run::{
+    Attempt, AttemptOutcome, FailureClass, Mode, Outcome, Previous, Progress, RowCounts, Run, RunError, RunId,
+    RunPartition, RunSummary, SourceFile, Stage, State, Totals, Warning,
+};
+use chrono::{DateTime, Utc};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use utoipa::ToSchema;
+
+/// A run: a request to rebuild partitions, and what became of it.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Run)]
+pub(in crate::http) struct RunView<'a> {
+    #[schema(value_type = Uuid)]
+    id: RunId,
+    /// The pipeline's name.
+    #[schema(example = "zone_hour")]
+    pipeline: &'a str,
+    /// The key that it was submitted under.
+    idempotency_key: &'a str,
+    #[schema(value_type = String, example = "overwrite")]
+    mode: Mode,
+    #[schema(schema_with = state_schema)]
+    state: State,
+    /// Its partitions in the order of their keys; for `full` known from the decision on.
+    partitions: Vec<PartitionView<'a>>,
+    /// The books, from the decision on.
+    rows: Option<RowsView<'a>>,
+    /// The files read, from the decision on.
+    sources: Vec<SourceView<'a>>,
+    /// Its attempts, oldest first.
+    attempts: Vec<AttemptView<'a>>,
+    /// What it is doing.
+    progress: Option<ProgressView<'a>>,
+    /// What the reader should look at.
+    warnings: Vec<WarningView<'a>>,
+    /// Why it failed, or why its last attempt did while it waits for the next.
+    error: Option<ErrorView<'a>>,
+    /// The sha256 of the definition that it is executed with.
+    definition: &'a str,
+    /// Whether somebody asked to cancel it.
+    cancel_requested: bool,
+    created_at: DateTime<Utc>,
+    /// When it was first claimed.
+    started_at: Option<DateTime<Utc>>,
+    ended_at: Option<DateTime<Utc>>,
+    /// When it is tried again, while it waits for that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    due_at: Option<DateTime<Utc>>,
+}
+
+/// One partition of a run; before the decision its outcome is null and nothing else is known.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = RunPartition)]
+struct PartitionView<'a> {
+    /// The canonical key.
+    #[schema(example = "pickup_month=2024-02")]
+    partition: &'a str,
+    #[schema(schema_with = outcome_or_null_schema)]
+    outcome: Option<Outcome>,
+    #[serde(flatten)]
+    decided: Option<DecidedView<'a>>,
+}
+
+/// What a run made of a partition. One that was cleared or is empty has no rows, totals or file.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = DecidedPartition)]
+struct DecidedView<'a> {
+    #[serde(flatten)]
+    content: Option<ContentView<'a>>,
+    /// What it held before; null where it was not there.
+    previous: Option<PreviousView<'a>>,
+}
+
+/// What a partition held before a run.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = PreviousContent)]
+struct PreviousView<'a> {
+    rows: u64,
+    #[serde(serialize_with = "totals")]
+    #[schema(schema_with = totals_schema)]
+    totals: &'a Totals,
+    /// The run that wrote it.
+    #[schema(value_type = Uuid)]
+    run_id: RunId,
+}
+
+/// The books: `read = in_scope + out_of_scope + filtered + rejected`.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = RowCounts)]
+struct RowsView<'a> {
+    read: u64,
+    in_scope: u64,
+    out_of_scope: u64,
+    filtered: u64,
+    rejected: u64,
+    /// The 100 partitions with the most rows, and the rest under `other`.
+    #[schema(value_type = BTreeMap<String, u64>)]
+    out_of_scope_by_partition: &'a BTreeMap<String, u64>,
+}
+
+/// A source file that was read.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = SourceFile)]
+struct SourceView<'a> {
+    path: &'a str,
+    bytes: u64,
+    rows: u64,
+    modified: DateTime<Utc>,
+}
+
+/// One try at a run by one worker.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Attempt)]
+struct AttemptView<'a> {
+    number: u32,
+    worker: &'a str,
+    started_at: DateTime<Utc>,
+    ended_at: Option<DateTime<Utc>>,
+    #[schema(schema_with = attempt_outcome_schema)]
+    outcome: Option<AttemptOutcome>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<ErrorView<'a>>,
+}
+
+/// How far an attempt is.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Progress)]
+struct ProgressView<'a> {
+    #[schema(value_type = String, example = "scanning")]
+    stage: Stage,
+    /// Source files looked at.
+    files: u64,
+    /// Rows of those files.
+    rows: u64,
+    rows_read: u64,
+    /// Partitions to stage.
+    partitions: u64,
+    partitions_staged: u64,
+    partitions_published: u64,
+    /// Why publishing waits, where it does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waiting_for: Option<&'a str>,
+}
+
+/// Something that the reader of a run should look at.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Warning)]
+struct WarningView<'a> {
+    #[serde(rename = "type")]
+    #[schema(example = "strays-next-door")]
+    kind: &'a str,
+    detail: &'a str,
+}
+
+/// Why a run or an attempt failed: a problem object of its own.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = RunError)]
+struct ErrorView<'a> {
+    #[serde(rename = "type")]
+    #[schema(example = "urn:refrain:problem:source-missing")]
+    kind: String,
+    title: &'a str,
+    detail: &'a str,
+    /// How it is retried.
+    #[schema(value_type = String, example = "source")]
+    class: FailureClass,
+}
+
+/// A page of runs, newest first.
+#[derive(Debug, Serialize, ToSchema)]
+pub(in crate::http) struct RunList<'a> {
+    pub(in crate::http) runs: Vec<SummaryView<'a>>,
+    /// Gives the next page; null on the last.
+    pub(in crate::http) next_cursor: Option<String>,
+}
+
+/// A run in a listing.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = RunSummary)]
+pub(in crate::http) struct SummaryView<'a> {
+    #[schema(value_type = Uuid)]
+    id: RunId,
+    pipeline: &'a str,
+    idempotency_key: &'a str,
+    #[schema(value_type = String, example = "overwrite")]
+    mode: Mode,
+    #[schema(schema_with = state_schema)]
+    state: State,
+    /// How many partitions it names (or made, for `full`).
+    partitions: u64,
+    /// How often it was tried.
+    attempts: u32,
+    error: Option<ErrorView<'a>>,
+    created_at: DateTime<Utc>,
+    started_at: Option<DateTime<Utc>>,
+    ended_at: Option<DateTime<Utc>>,
+}
+
+impl<'a> From<&'a Run> for RunView<'a> {
+    fn from(run: &'a Run) -> Self {
+        Self {
+            id: run.id,
+            pipeline: &run.pipeline,
+            idempotency_key: run.idempotency_key.as_str(),
+            mode: run.mode,
+            state: run.state,
+            partitions: run.partitions.iter().map(PartitionView::from).collect(),
+            rows: run.rows.as_ref().map(RowsView::from),
+            sources: run.sources.iter().map(SourceView::from).collect(),
+            attempts: run.attempts.iter().map(AttemptView::from).collect(),
+            progress: run.progress.as_ref().map(ProgressView::from),
+            warnings: run.warnings.iter().map(WarningView::from).collect(),
+            error: run.error.as_ref().map(ErrorView::from),
+            definition: &run.definition.0,
+            cancel_requested: run.cancel_requested,
+            created_at: run.created_at,
+            started_at: run.started_at,
+            ended_at: run.ended_at,
+            due_at: (!run.state.is_ended() && run.error.is_some()).then_some(run.due_at),
+        }
+    }
+}
+
+impl<'a> From<&'a RunPartition> for PartitionView<'a> {
+    fn from(p: &'a RunPartition) -> Self {
+        let decided = p.outcome.map(|_| DecidedView {
+            content: p.content.as_ref().map(ContentView::from),
+            previous: p.previous.as_ref().map(PreviousView::from),
+        });
+        Self { partition: p.partition.as_str(), outcome: p.outcome, decided }
+    }
+}
+
+impl<'a> From<&'a Previous> for PreviousView<'a> {
+    fn from(p: &'a Previous) -> Self {
+        Self { rows: p.rows, totals: &p.totals, run_id: p.run_id }
+    }
+}
+
+impl<'a> From<&'a RowCounts> for RowsView<'a> {
+    fn from(rows: &'a RowCounts) -> Self {
+        let RowCounts { read, in_scope, out_of_scope, filtered, rejected, out_of_scope_by_partition } = rows;
+        Self {
+            read: *read,
+            in_scope: *in_scope,
+            out_of_scope: *out_of_scope,
+            filtered: *filtered,
+            rejected: *rejected,
+            out_of_scope_by_partition,
+        }
+    }
+}
+
+impl<'a> From<&'a SourceFile> for SourceView<'a> {
+    fn from(s: &'a SourceFile) -> Self {
+        Self { path: &s.path, bytes: s.bytes, rows: s.rows, modified: s.modified }
+    }
+}
+
+impl<'a> From<&'a Attempt> for AttemptView<'a> {
+    fn from(a: &'a Attempt) -> Self {
+        Self {
+            number: a.number,
+            worker: &a.worker,
+            started_at: a.started_at,
+            ended_at: a.ended_at,
+            outcome: a.outcome,
+            error: a.error.as_ref().map(ErrorView::from),
+        }
+    }
+}
+
+impl<'a> From<&'a Progress> for ProgressView<'a> {
+    fn from(p: &'a Progress) -> Self {
+        Self {
+            stage: p.stage,
+            files: p.files,
+            rows: p.rows,
+            rows_read: p.rows_read,
+            partitions: p.partitions,
+            partitions_staged: p.partitions_staged,
+            partitions_published: p.partitions_published,
+            waiting_for: p.waiting_for.as_deref(),
+        }
+    }
+}
+
+impl<'a> From<&'a Warning> for WarningView<'a> {
+    fn from(w: &'a Warning) -> Self {
+        Self { kind: &w.kind, detail: &w.detail }
+    }
+}
+
+impl<'a> From<&'a RunError> for ErrorView<'a> {
+    fn from(e: &'a RunError) -> Self {
+        let kind = format!("{TYPE_PREFIX}{}", e.kind);
+        Self { kind, title: &e.title, detail: &e.detail, class: e.class }
+    }
+}
+
+impl<'a> From<&'a RunSummary> for SummaryView<'a> {
+    fn from(s: &'a RunSummary) -> Self {
+        Self {
+            id: s.id,
+            pipeline: &s.pipeline,
+            idempotency_key: s.idempotency_key.as_str(),
+            mode: s.mode,
+            state: s.state,
+            partitions: s.partitions,
+            attempts: s.attempts,
+            error: s.error.as_ref().map(ErrorView::from),
+            created_at: s.created_at,
+            started_at: s.started_at,
+            ended_at: s.ended_at,
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Tables: the current totals of partitions, and one partition with its history.
+
+use super::{ContentView, outcome_schema, totals, totals_schema};
+use crate::run::{CatalogEntry, DefinitionHash, HistoryEntry, Outcome, RunId, Totals};
+use crate::store::Listing;
+use chrono::{DateTime, Utc};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// A page of a table's partitions, and the sum over all of them.
+#[derive(Debug, Serialize, ToSchema)]
+pub(in crate::http) struct PartitionList<'a> {
+    pipeline: &'a str,
+    /// Goes up by one with every change of any partition; 0 before the first.
+    version: i64,
+    /// In the order of their keys.
+    partitions: Vec<EntryView<'a>>,
+    /// Over the whole table, or the range asked for, not over the page.
+    total: TotalView<'a>,
+    /// Gives the next page; null on the last.
+    next_cursor: Option<String>,
+}
+
+/// The sum over partitions.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = TableTotal)]
+struct TotalView<'a> {
+    partitions: u64,
+    rows: u64,
+    #[serde(serialize_with = "totals")]
+    #[schema(schema_with = totals_schema)]
+    totals: &'a Totals,
+}
+
+/// What a partition is now.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = CurrentPartition)]
+struct EntryView<'a> {
+    /// The canonical key.
+    #[schema(example = "pickup_month=2024-02")]
+    partition: &'a str,
+    #[serde(flatten)]
+    content: ContentView<'a>,
+    /// The run that wrote it.
+    #[schema(value_type = Uuid)]
+    run_id: RunId,
+    /// When that run finished.
+    committed_at: DateTime<Utc>,
+    /// The sha256 of the definition that the content is right for.
+    definition: &'a str,
+    /// Whether that is the pipeline's definition now.
+    definition_current: bool,
+}
+
+/// One partition, with its history.
+#[derive(Debug, Serialize, ToSchema)]
+pub(in crate::http) struct PartitionDetail<'a> {
+    pipeline: &'a str,
+    /// The canonical key.
+    #[schema(example = "pickup_month=2024-02")]
+    partition: &'a str,
+    /// What it is now; null where it was cleared.
+    current: Option<ConfirmedView<'a>>,
+    /// Its changes, newest first, the last 100.
+    history: Vec<HistoryView<'a>>,
+}
+
+/// What a partition is now, and which run found it unchanged last.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ConfirmedPartition)]
+struct ConfirmedView<'a> {
+    #[serde(flatten)]
+    entry: EntryView<'a>,
+    /// The last run that computed the same content again.
+    #[schema(value_type = Option<Uuid>)]
+    confirmed_by: Option<RunId>,
+    confirmed_at: Option<DateTime<Utc>>,
+}
+
+/// One change of a partition.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = PartitionChange)]
+struct HistoryView<'a> {
+    /// The table version that it made.
+    version: i64,
+    #[schema(value_type = Uuid)]
+    run_id: RunId,
+    committed_at: DateTime<Utc>,
+    #[schema(schema_with = outcome_schema)]
+    outcome: Outcome,
+    /// What the partition held from then on; absent where it was cleared.
+    #[serde(flatten)]
+    content: Option<ContentView<'a>>,
+    definition: &'a str,
+}
+
+impl<'a> PartitionList<'a> {
+    pub(in crate::http) fn new(
+        pipeline: &'a str,
+        now: &DefinitionHash,
+        listing: &'a Listing,
+        next_cursor: Option<String>,
+    ) -> Self {
+        Self {
+            pipeline,
+            version: listing.version,
+            partitions: listing.entries.iter().map(|entry| EntryView::new(entry, now)).collect(),
+            total: TotalView { partitions: listing.partitions, rows: listing.rows, totals: &listing.totals },
+            next_cursor,
+        }
+    }
+}
+
+impl<'a> PartitionDetail<'a> {
+    pub(in crate::http) fn new(
+        pipeline: &'a str,
+        partition: &'a str,
+        now: &DefinitionHash,
+        entry: Option<&'a CatalogEntry>,
+        history: &'a [HistoryEntry],
+    ) -> Self {
+        let current = entry.map(|e| ConfirmedView {
+            entry: EntryView::new(e, now),
+            confirmed_by: e.confirmed_by,
+            confirmed_at: e.confirmed_at,
+        });
+        Self { pipeline, partition, current, history: history.iter().map(HistoryView::from).collect() }
+    }
+}
+
+impl<'a> EntryView<'a> {
+    fn new(entry: &'a CatalogEntry, now: &DefinitionHash) -> Self {
+        Self {
+            partition: entry.partition.as_str(),
+            content: ContentView::from(&entry.content),
+            run_id: entry.run_id,
+            committed_at: entry.committed_at,
+            definition: &entry.definition.0,
+            definition_current: entry.definition == *now,
+        }
+    }
+}
+
+impl<'a> From<&'a HistoryEntry> for HistoryView<'a> {
+    fn from(h: &'a HistoryEntry) -> Self {
+        Self {
+            version: h.version,
+            run_id: h.run_id,
+            committed_at: h.committed_at,
+            outcome: h.outcome,
+            content: h.content.as_ref().map(ContentView::from),
+            definition: &h.definition.0,
+        }
+    }
+}

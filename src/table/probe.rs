@@ -1,0 +1,82 @@
+//! Whether the file system keeps names as they are.
+
+use super::{TableError, Warehouse, disk};
+use std::ffi::OsString;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+
+/// Two names that are two partitions, and the rule by which a file system would take them for one.
+const PAIRS: [(&str, &str, &str); 5] = [
+    ("probe=straße", "probe=STRASSE", "it folds case"),
+    ("probe=a", "probe=A", "it folds case"),
+    ("probe=\u{e9}", "probe=e\u{301}", "it normalises names"),
+    ("probe=dot", "probe=dot.", "it drops dots at the end"),
+    ("probe=space", "probe=space ", "it drops spaces at the end"),
+];
+
+impl Warehouse {
+    /// Makes folders of names that differ little, in a temporary folder, and refuses a file system on which they are
+    /// one or come back changed.
+    pub fn probe_names(&self) -> Result<(), TableError> {
+        self.check_identity()?;
+        let staging = self.staging_root();
+        disk::make_folder(&staging)?;
+        let folder = tempfile::Builder::new()
+            .prefix("probe-")
+            .tempdir_in(&staging)
+            .map_err(|e| TableError::io("make a temporary folder in", &staging, e))?;
+        for (first, second, rule) in PAIRS {
+            if !keeps_apart(folder.path(), first, second)? {
+                return Err(TableError::NamesFold { root: self.root().to_owned(), first, second, rule });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn keeps_apart(folder: &Path, first: &str, second: &str) -> Result<bool, TableError> {
+    Ok(make(folder, first)? && make(folder, second)? && has(folder, first)? && has(folder, second)?)
+}
+
+/// Whether the name was free; a name that the file system does not take at all is as bad.
+fn make(folder: &Path, name: &str) -> Result<bool, TableError> {
+    let path = folder.join(name);
+    match fs::create_dir(&path) {
+        Ok(()) => Ok(true),
+        Err(e)
+            if matches!(e.kind(), ErrorKind::AlreadyExists | ErrorKind::InvalidInput | ErrorKind::InvalidFilename) =>
+        {
+            Ok(false)
+        }
+        Err(e) => Err(TableError::io("make the folder", &path, e)),
+    }
+}
+
+fn has(folder: &Path, name: &str) -> Result<bool, TableError> {
+    let entries = fs::read_dir(folder).map_err(|e| TableError::io("list", folder, e))?;
+    for entry in entries {
+        let found: OsString = entry.map_err(|e| TableError::io("list", folder, e))?.file_name();
+        if found == name {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+    use super::keeps_apart;
+
+    #[test]
+    fn names_that_are_one_or_come_back_changed_are_found_out() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(keeps_apart(folder.path(), "a", "A").unwrap());
+        // What folding looks like: the second name is taken.
+        assert!(!keeps_apart(folder.path(), "b", "b").unwrap());
+        // What normalising looks like: the folder is made, under another name than was asked.
+        assert!(!keeps_apart(folder.path(), "c", "c/../d").unwrap());
+    }
+}

@@ -1,0 +1,165 @@
+//! A store whose reading steps fail in one way; the steps of workers are not called by the interface.
+
+use async_trait::async_trait;
+use refrain::partition::PartitionKey;
+use refrain::run::{
+    CatalogEntry, ClaimToken, HistoryEntry, IdempotencyKey, Principal, Progress, Run, RunError, RunId, RunSummary,
+};
+use refrain::store::{
+    Begun, Cancelled, Change, ClaimRequest, Claimed, Decision, Ended, Fenced, KnownKey, Listing, NewRun,
+    PartitionFilter, QueueDepth, Renewal, Retried, RunFilter, RunStore, StagingVerdict, StoreError, StoreResult,
+    StoredDefinition, Submitted,
+};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::sync::broadcast;
+use uuid::Uuid;
+
+/// How the store fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// The database does not answer.
+    Unavailable,
+    /// A stored value cannot be read.
+    Corrupt,
+    /// The step panics.
+    Panic,
+    /// The step never ends.
+    Hang,
+    /// The first look for a key does not find it, as if it were taken a moment later.
+    KeyHiddenOnce,
+}
+
+pub(super) struct FaultyStore {
+    inner: Arc<dyn RunStore>,
+    fault: Fault,
+    hidden: AtomicBool,
+}
+
+impl FaultyStore {
+    pub(super) fn new(inner: Arc<dyn RunStore>, fault: Fault) -> Self {
+        Self { inner, fault, hidden: AtomicBool::new(false) }
+    }
+
+    async fn fail(&self) -> StoreResult<()> {
+        match self.fault {
+            Fault::Unavailable => Err(StoreError::Unavailable(sqlx::Error::Protocol("a secret".to_owned()))),
+            Fault::Corrupt => Err(StoreError::Corrupt("a secret".to_owned())),
+            Fault::Panic => panic!("a secret"),
+            Fault::Hang => std::future::pending().await,
+            Fault::KeyHiddenOnce => Ok(()),
+        }
+    }
+}
+
+#[async_trait]
+impl RunStore for FaultyStore {
+    fn changes(&self) -> broadcast::Receiver<Change> {
+        self.inner.changes()
+    }
+
+    async fn known_key(&self, principal: &Principal, key: &IdempotencyKey) -> StoreResult<Option<KnownKey>> {
+        self.fail().await?;
+        if self.fault == Fault::KeyHiddenOnce && !self.hidden.swap(true, Ordering::SeqCst) {
+            return Ok(None);
+        }
+        self.inner.known_key(principal, key).await
+    }
+
+    async fn submit(&self, run: &NewRun) -> StoreResult<Submitted> {
+        self.fail().await?;
+        self.inner.submit(run).await
+    }
+
+    async fn get(&self, id: RunId) -> StoreResult<Option<Run>> {
+        self.fail().await?;
+        self.inner.get(id).await
+    }
+
+    async fn list(&self, filter: &RunFilter) -> StoreResult<Vec<RunSummary>> {
+        self.fail().await?;
+        self.inner.list(filter).await
+    }
+
+    async fn cancel(&self, id: RunId) -> StoreResult<Cancelled> {
+        self.fail().await?;
+        self.inner.cancel(id).await
+    }
+
+    async fn retry(&self, id: RunId, if_attempt: Option<u32>, definition: &StoredDefinition) -> StoreResult<Retried> {
+        self.fail().await?;
+        self.inner.retry(id, if_attempt, definition).await
+    }
+
+    async fn partitions(&self, pipeline: &str, filter: &PartitionFilter) -> StoreResult<Listing> {
+        self.fail().await?;
+        self.inner.partitions(pipeline, filter).await
+    }
+
+    async fn entries(&self, pipeline: &str, keys: Option<&[PartitionKey]>) -> StoreResult<Vec<CatalogEntry>> {
+        self.fail().await?;
+        self.inner.entries(pipeline, keys).await
+    }
+
+    async fn history(&self, pipeline: &str, key: &PartitionKey, limit: u32) -> StoreResult<Vec<HistoryEntry>> {
+        self.fail().await?;
+        self.inner.history(pipeline, key, limit).await
+    }
+
+    async fn ping(&self) -> StoreResult<()> {
+        unreachable!()
+    }
+
+    async fn database_id(&self) -> StoreResult<Uuid> {
+        unreachable!()
+    }
+
+    async fn warehouse_id(&self) -> StoreResult<Option<Uuid>> {
+        unreachable!()
+    }
+
+    async fn bind_warehouse(&self, _: Uuid) -> StoreResult<Uuid> {
+        unreachable!()
+    }
+
+    async fn claim(&self, _: &ClaimRequest) -> StoreResult<Option<Claimed>> {
+        unreachable!()
+    }
+
+    async fn renew(&self, _: RunId, _: ClaimToken, _: Duration, _: &Progress) -> StoreResult<Renewal> {
+        unreachable!()
+    }
+
+    async fn begin_commit(&self, _: RunId, _: ClaimToken, _: &Decision) -> StoreResult<Begun> {
+        unreachable!()
+    }
+
+    async fn may_publish(&self, _: RunId, _: ClaimToken) -> StoreResult<Fenced> {
+        unreachable!()
+    }
+
+    async fn finish(&self, _: RunId, _: ClaimToken) -> StoreResult<Fenced> {
+        unreachable!()
+    }
+
+    async fn end_attempt(&self, _: RunId, _: ClaimToken, _: &Ended) -> StoreResult<Fenced> {
+        unreachable!()
+    }
+
+    async fn postpone_publish(&self, _: RunId, _: ClaimToken, _: Duration, _: &RunError) -> StoreResult<Fenced> {
+        unreachable!()
+    }
+
+    async fn staging_lost(&self, _: RunId, _: ClaimToken, _: &[PartitionKey]) -> StoreResult<Fenced> {
+        unreachable!()
+    }
+
+    async fn staging_verdicts(&self, _: &[(RunId, ClaimToken)]) -> StoreResult<Vec<StagingVerdict>> {
+        unreachable!()
+    }
+
+    async fn queue_depth(&self) -> StoreResult<QueueDepth> {
+        unreachable!()
+    }
+}

@@ -1,0 +1,165 @@
+//! Current totals, and one partition with its history.
+
+use super::{App, BY_KIND, HOURLY, MONTHLY, months};
+use axum::http::StatusCode;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use refrain::http::Limits;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+/// The partitions on a page.
+fn listed(page: &Value) -> Vec<&str> {
+    page["partitions"].as_array().unwrap().iter().map(|p| p["partition"].as_str().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn the_table_is_listed_with_its_sum() {
+    let app = App::new().await;
+    let empty = app.get("/pipelines/monthly/partitions").await.json();
+    assert_eq!(empty["version"], 0);
+    assert_eq!(empty["total"], json!({"partitions": 0, "rows": 0, "totals": {}}));
+    app.accepted("k", &months(&["2024-01", "2024-02"])).await;
+    app.succeed(3).await;
+    insta::assert_json_snapshot!("partitions", app.get("/pipelines/monthly/partitions").await.json(), {
+        ".partitions[].run_id" => "[id]", ".partitions[].definition" => "[sha256]",
+    });
+}
+
+#[tokio::test]
+async fn the_sum_is_over_the_range_and_not_over_the_page() {
+    let app = App::with(Limits::default(), &[MONTHLY]).await;
+    let range = json!({"pipeline": "monthly", "partitions": [{"from": "2024-01", "to": "2024-06"}]});
+    app.accepted("k", &range).await;
+    app.succeed(3).await;
+    let mut seen = Vec::new();
+    let base = "/pipelines/monthly/partitions?limit=2&from=2024-02&to=month%3D2024-05";
+    let mut path = base.to_owned();
+    loop {
+        let page = app.get(&path).await.json();
+        assert_eq!(page["total"]["partitions"], 4);
+        assert_eq!(page["total"]["totals"], json!({"trips": 12, "revenue": "18.00", "mean": null}));
+        seen.extend(listed(&page).into_iter().map(str::to_owned));
+        match page["next_cursor"].as_str() {
+            Some(cursor) => path = format!("{base}&cursor={cursor}"),
+            None => break,
+        }
+    }
+    assert_eq!(seen, ["month=2024-02", "month=2024-03", "month=2024-04", "month=2024-05"]);
+}
+
+#[tokio::test]
+async fn a_range_over_the_first_of_two_columns_takes_all_below_it() {
+    let app = App::with(Limits::default(), &[HOURLY]).await;
+    let keys =
+        ["date=2024-02-27/hour=23", "date=2024-02-28/hour=00", "date=2024-02-28/hour=23", "date=2024-02-29/hour=00"];
+    app.accepted("k", &json!({"pipeline": "hourly", "partitions": keys})).await;
+    app.succeed(3).await;
+    let cases = [
+        ("from=2024-02-28&to=2024-02-28", &keys[1..3]),
+        ("from=2024-02-28", &keys[1..]),
+        ("to=2024-02-28", &keys[..3]),
+        ("from=date%3D2024-02-28%2Fhour%3D23", &keys[2..]),
+        ("to=date%3D2024-02-28%2Fhour%3D00", &keys[..2]),
+    ];
+    for (query, expected) in cases {
+        let page = app.get(&format!("/pipelines/hourly/partitions?{query}")).await.json();
+        assert_eq!(listed(&page), expected, "{query}");
+    }
+}
+
+#[rstest]
+#[case("monthly", "from=2024-13", "from")]
+#[case("monthly", "to=feb", "to")]
+#[case("monthly", "from=2024-02&to=2024-01", "to")]
+#[case("monthly", "cursor=0", "cursor")]
+#[case("monthly", "limit=1001", "limit")]
+#[case("monthly", "since=2024-01", "since")]
+#[case("by_kind", "from=a", "from")]
+#[case("hourly", "from=date%3D2024-02-28%2Fhour%3D24", "from")]
+#[tokio::test]
+async fn a_range_that_cannot_be_is_refused(#[case] pipeline: &str, #[case] query: &str, #[case] parameter: &str) {
+    let app = App::new().await;
+    let answer = app.get(&format!("/pipelines/{pipeline}/partitions?{query}")).await;
+    assert_eq!(answer.problem(400, "invalid-parameter")["parameter"], parameter);
+}
+
+#[tokio::test]
+async fn the_tag_is_the_version_for_one_query_and_definition() {
+    let mut app = App::new().await;
+    app.accepted("k", &months(&["2024-01", "2024-02"])).await;
+    app.succeed(3).await;
+    let path = "/pipelines/monthly/partitions";
+    let tag = app.get(path).await.header("etag").unwrap().to_owned();
+    assert!(tag.starts_with("\"v1-"), "{tag}");
+    assert_eq!(app.get_if_changed(path, &tag).await.status, StatusCode::NOT_MODIFIED);
+    let page = app.get_if_changed(&format!("{path}?limit=1"), &tag).await;
+    assert_eq!(page.status, StatusCode::OK, "another page is another answer");
+
+    app.reload(&[&MONTHLY.replace("avg(amount)", "max(amount)")]);
+    let stale = app.get_if_changed(path, &tag).await;
+    assert_eq!(stale.status, StatusCode::OK);
+    assert_eq!(stale.json()["partitions"][0]["definition_current"], false);
+
+    app.reload(&[MONTHLY]);
+    app.accepted("k2", &months(&["2024-02"])).await;
+    app.succeed(4).await;
+    let changed = app.get_if_changed(path, &tag).await;
+    assert_eq!((changed.status, &changed.json()["version"]), (StatusCode::OK, &json!(2)));
+}
+
+#[tokio::test]
+async fn a_partition_is_shown_with_its_history() {
+    let app = App::new().await;
+    for (key, trips) in [("k1", 3), ("k2", 3), ("k3", 4)] {
+        app.accepted(key, &months(&["2024-02"])).await;
+        app.succeed(trips).await;
+    }
+    let path = "/pipelines/monthly/partitions/month=2024-02";
+    let found = app.get(path).await;
+    insta::assert_json_snapshot!("partition", found.json(), {
+        ".current.run_id" => "[id]", ".current.definition" => "[sha256]",
+        ".history[].run_id" => "[id]", ".history[].definition" => "[sha256]",
+    });
+    let tag = found.header("etag").unwrap();
+    assert_eq!(app.get_if_changed(path, tag).await.status, StatusCode::NOT_MODIFIED);
+    let confirming = app.accepted("k4", &months(&["2024-02"])).await;
+    app.succeed(4).await;
+    assert_eq!(app.get(path).await.json()["current"]["confirmed_by"], json!(confirming));
+    app.accepted("k5", &months(&["2024-02"])).await;
+    app.succeed(0).await;
+    let cleared = app.get(path).await.json();
+    assert_eq!((&cleared["current"], &cleared["history"][0]["outcome"]), (&Value::Null, &json!("cleared")));
+    assert!(cleared["history"][0].get("rows").is_none(), "{cleared}");
+    app.get("/pipelines/monthly/partitions/month=2024-03").await.problem(404, "partition-not-found");
+    app.get("/pipelines/monthly/partitions/month=2024-0").await.problem(404, "partition-not-found");
+}
+
+#[rstest]
+#[case("a/b", "kind=a%2Fb")]
+#[case("a:b", "kind=a%3Ab")]
+#[case("a b", "kind=a b")]
+#[case("a%2Fb", "kind=a%252Fb")]
+#[case("..", "kind=..")]
+#[case("\u{e9}", "kind=\u{e9}")]
+#[tokio::test]
+async fn every_value_has_a_path_that_is_decoded_once(#[case] value: &str, #[case] canonical: &str) {
+    let app = App::with(Limits::default(), &[BY_KIND]).await;
+    let answer = app.submit("k", &json!({"pipeline": "by_kind", "partitions": [{"kind": value}]})).await;
+    assert_eq!(answer.json()["partitions"][0]["partition"], canonical);
+    app.succeed(3).await;
+    let encoded = utf8_percent_encode(canonical, NON_ALPHANUMERIC).to_string();
+    let found = app.get(&format!("/pipelines/by_kind/partitions/{encoded}")).await.json();
+    assert_eq!((&found["partition"], &found["current"]["rows"]), (&json!(canonical), &json!(3)));
+}
+
+#[tokio::test]
+async fn the_slashes_of_a_key_may_stay() {
+    let app = App::new().await;
+    app.accepted("k", &json!({"pipeline": "hourly", "partitions": ["date=2024-02-29/hour=05"]})).await;
+    app.succeed(3).await;
+    for path in ["date=2024-02-29/hour=05", "date%3D2024-02-29%2Fhour%3D05"] {
+        let found = app.get(&format!("/pipelines/hourly/partitions/{path}")).await;
+        assert_eq!(found.json()["partition"], "date=2024-02-29/hour=05", "{path}");
+    }
+    app.get("/pipelines/hourly/partitions/%FF").await.problem(400, "malformed-request");
+}
