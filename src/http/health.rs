@@ -35,7 +35,7 @@ struct Health {
 }
 
 /// Says that the process lives.
-#[utoipa::path(get, path = "/healthz", tag = "operations", responses((status = 200, body = Health)))]
+#[utoipa::path(get, path = "/healthz", tag = "operations", responses((status = 200, description = "It lives", body = Health)))]
 async fn healthz() -> Json<Health> {
     Json(Health { status: "ok" })
 }
@@ -57,7 +57,7 @@ async fn readyz(State(api): State<Api>) -> Response {
 
 /// The metrics, in the text format of Prometheus.
 #[utoipa::path(get, path = "/metrics", tag = "operations", responses(
-    (status = 200, content_type = "text/plain", body = String),
+    (status = 200, description = "All metrics", content_type = "text/plain", body = String),
 ))]
 async fn metrics(State(api): State<Api>) -> Response {
     let format = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
@@ -66,8 +66,8 @@ async fn metrics(State(api): State<Api>) -> Response {
 
 /// This description, as JSON.
 #[utoipa::path(get, path = "/openapi.json", tag = "operations", responses(
-    (status = 200, content_type = "application/json"),
-    (status = 500, content_type = "application/problem+json", body = ProblemDetails),
+    (status = 200, description = "OpenAPI 3.1", content_type = "application/json"),
+    (status = 500, description = "It cannot be written", content_type = "application/problem+json", body = ProblemDetails),
 ))]
 async fn openapi_json() -> Result<Response, Problem> {
     static TEXT: LazyLock<Result<String, String>> =
@@ -77,8 +77,8 @@ async fn openapi_json() -> Result<Response, Problem> {
 
 /// This description, as YAML.
 #[utoipa::path(get, path = "/openapi.yaml", tag = "operations", responses(
-    (status = 200, content_type = "application/yaml"),
-    (status = 500, content_type = "application/problem+json", body = ProblemDetails),
+    (status = 200, description = "OpenAPI 3.1", content_type = "application/yaml"),
+    (status = 500, description = "It cannot be written", content_type = "application/problem+json", body = ProblemDetails),
 ))]
 async fn openapi_yaml() -> Result<Response, Problem> {
     static TEXT: LazyLock<Result<String, String>> =

@@ -20,7 +20,7 @@ pub(super) fn routes() -> OpenApiRouter<Api> {
 }
 
 /// Lists the partitions of a pipeline's table with their current totals, and the sum over all of them.
-#[utoipa::path(get, path = "/pipelines/{name}/partitions", tag = "pipelines",
+#[utoipa::path(get, path = "/pipelines/{name}/partitions", operation_id = "list_partitions", tag = "pipelines",
     params(
         ("name" = String, Path, description = "The pipeline's name"),
         ("from" = Option<String>, Query, description = "From this partition on, for time partitions: a value of the \
@@ -31,13 +31,13 @@ pub(super) fn routes() -> OpenApiRouter<Api> {
         ("If-None-Match" = Option<String>, Header, description = "The tag of an earlier answer"),
     ),
     responses(
-        (status = 200, body = PartitionList<'_>, headers(
+        (status = 200, description = "A page of partitions, and the sum over all", body = PartitionList<'_>, headers(
             ("ETag" = String, description = "The table's version, and a mark of the query and the definition"),
         )),
         (status = 304, description = "The table is as the tag's answer said"),
-        (status = 400, body = ProblemDetails, content_type = "application/problem+json"),
-        (status = 404, body = ProblemDetails, content_type = "application/problem+json"),
-        (status = 503, body = ProblemDetails, content_type = "application/problem+json"),
+        (status = 400, description = "The query cannot be read", body = ProblemDetails, content_type = "application/problem+json"),
+        (status = 404, description = "There is no such pipeline or partition", body = ProblemDetails, content_type = "application/problem+json"),
+        (status = 503, description = "The database does not answer, or not in time", body = ProblemDetails, content_type = "application/problem+json"),
     ),
 )]
 async fn list(
@@ -115,17 +115,17 @@ fn read_bound(spec: &PartitionSpec, text: &str) -> Result<Bound, KeyError> {
 }
 
 /// Shows one partition as it is now, with its history.
-#[utoipa::path(get, path = "/pipelines/{name}/partitions/{*key}", tag = "pipelines",
+#[utoipa::path(get, path = "/pipelines/{name}/partitions/{*key}", operation_id = "get_partition", tag = "pipelines",
     params(
         ("name" = String, Path, description = "The pipeline's name"),
         ("key" = String, Path, description = "The canonical key, percent-encoded once; its slashes may stay"),
         ("If-None-Match" = Option<String>, Header, description = "The tag of an earlier answer"),
     ),
     responses(
-        (status = 200, body = PartitionDetail<'_>),
+        (status = 200, description = "The partition", body = PartitionDetail<'_>),
         (status = 304, description = "The partition is as the tag's answer said"),
-        (status = 404, body = ProblemDetails, content_type = "application/problem+json"),
-        (status = 503, body = ProblemDetails, content_type = "application/problem+json"),
+        (status = 404, description = "There is no such pipeline or partition", body = ProblemDetails, content_type = "application/problem+json"),
+        (status = 503, description = "The database does not answer, or not in time", body = ProblemDetails, content_type = "application/problem+json"),
     ),
 )]
 async fn get(

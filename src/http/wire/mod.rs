@@ -8,13 +8,14 @@ pub(super) use pipeline::{PipelineDetail, PipelineList, PipelineSummary};
 pub(super) use run::{RunList, RunView, SummaryView};
 pub(super) use table::{PartitionDetail, PartitionList};
 
-use crate::run::{AttemptOutcome, Content, Outcome, State, Totals};
+use crate::run::{AttemptOutcome, Content, Outcome, State, Totals, WireTotals};
 use serde::{Serialize, Serializer};
 use utoipa::ToSchema;
 use utoipa::openapi::schema::{AdditionalProperties, Object, ObjectBuilder, Schema, SchemaType, Type};
 
 /// What a partition holds.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Content)]
 pub(super) struct ContentView<'a> {
     /// Rows of the file.
     rows: u64,
@@ -34,6 +35,41 @@ impl<'a> From<&'a Content> for ContentView<'a> {
     fn from(content: &'a Content) -> Self {
         let Content { rows, totals, source_rows, bytes, sha256 } = content;
         Self { rows: *rows, totals, source_rows: *source_rows, bytes: *bytes, sha256 }
+    }
+}
+
+/// What a partition holds; all absent where it is not there.
+#[derive(Debug, Default, Serialize, ToSchema)]
+#[schema(as = ContentIfAny)]
+pub(super) struct ContentIfAny<'a> {
+    /// Rows of the file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rows: Option<u64>,
+    /// Each measure rolled up over the rows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(schema_with = totals_schema, required = false)]
+    totals: Option<WireTotals<'a>>,
+    /// Source rows that went in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source_rows: Option<u64>,
+    /// Size of the file in bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes: Option<u64>,
+    /// Digest of the file, in hex.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sha256: Option<&'a str>,
+}
+
+impl<'a> From<Option<&'a Content>> for ContentIfAny<'a> {
+    fn from(content: Option<&'a Content>) -> Self {
+        let Some(Content { rows, totals, source_rows, bytes, sha256 }) = content else { return Self::default() };
+        Self {
+            rows: Some(*rows),
+            totals: Some(totals.on_the_wire()),
+            source_rows: Some(*source_rows),
+            bytes: Some(*bytes),
+            sha256: Some(sha256),
+        }
     }
 }
 
