@@ -1,8 +1,10 @@
 //! Pipelines: a TOML file becomes a checked [`Definition`]. Pure: text in, definition or errors out.
 
 pub mod expr;
+mod hash;
 mod load;
 pub mod sources;
+mod template;
 mod types;
 
 pub use expr::{Expr, Function, Literal};
@@ -35,10 +37,18 @@ pub struct Definition {
     pub max_rejected: f64,
     /// When failed attempts are tried again.
     pub retry: RetryPolicy,
-    /// The sha256 of the parsed definition in canonical form; comments, order of keys and spacing do not change it.
+    /// The sha256 of the parsed definition in canonical form; comments, order of keys, spacing and the description do
+    /// not change it.
     pub hash: DefinitionHash,
     /// The file's text.
     pub text: String,
+}
+
+impl Definition {
+    /// The column of the contract that has this name.
+    pub fn column(&self, name: &str) -> Option<&Column> {
+        self.source.columns.iter().find(|column| column.name == name)
+    }
 }
 
 /// The `[source]` of a pipeline.
@@ -66,7 +76,7 @@ pub enum SourcePath {
 /// A path with strftime fields (`%Y`, `%m`, `%d`, `%H`, `%-m`, `%-d`, `%-H`), one file per period.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template {
-    /// The text as written.
+    /// The text as written, without `.` folders and doubled slashes.
     pub text: String,
     /// The length of its period: the finest field.
     pub unit: TemplateUnit,

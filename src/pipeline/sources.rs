@@ -1,8 +1,17 @@
 //! Which files are whose sources.
 
-use super::Definition;
-use crate::partition::{PartitionKey, PartitionValue};
-use crate::run::{RunError, Scope};
+#[cfg(test)]
+mod tests;
+
+use super::{Definition, SourcePath, Template};
+use crate::partition::{PartitionKey, PartitionValue, Period};
+use crate::run::{FailureClass, RunError, Scope};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::ops::RangeInclusive;
+
+/// How many missing files an error names.
+const MAX_NAMED: usize = 3;
 
 /// What the planner asks of the file system. Paths are as the pipeline writes them; relative ones start at the source
 /// root.
@@ -16,12 +25,12 @@ pub trait Listing {
 /// The partitions that a file is a source of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Serves {
-    /// Every partition of the scope (plain paths and globs).
+    /// Every partition of the scope (plain paths and globs; in `full` only where the pipeline has no template).
     Scope,
     /// These partitions of the scope (a template, `overwrite`).
     Keys(Vec<PartitionKey>),
     /// Every partition whose time columns have one of these values, in the order of the partition columns with `None`
-    /// for a column without a period (a template, `full`).
+    /// for a column without a period (`full` with a template): the partitions that have all their own files.
     Times(Vec<Vec<Option<PartitionValue>>>),
 }
 
@@ -42,15 +51,260 @@ pub struct SourcePlan {
 }
 
 impl SourcePlan {
-    /// Whether the stray partition `key`, found in `file`, would take that file with `neighbours` one higher.
+    /// Whether the stray partition `key`, found in `file`, does not take that file but would with `neighbours` one
+    /// higher.
     pub fn is_next_door(&self, definition: &Definition, file: &PlannedFile, key: &PartitionKey) -> bool {
-        let _ = (definition, file, key);
-        unimplemented!()
+        let Some(period) = definition.partition.period(key).filter(|_| file.serves != Serves::Scope) else {
+            return false;
+        };
+        let whole = glob::MatchOptions { require_literal_separator: true, ..glob::MatchOptions::new() };
+        let distance = |path: &SourcePath| match path {
+            SourcePath::Plain(plain) => (*plain == file.path).then_some(0),
+            SourcePath::Glob(pattern) => {
+                let matches = glob::Pattern::new(pattern).is_ok_and(|glob| glob.matches_with(&file.path, whole));
+                (matches && is_data(pattern, &file.path)).then_some(0)
+            }
+            SourcePath::Template(template) => {
+                let (index, own) = (template.index_of(&file.path)?, own_indexes(template, period));
+                Some((own.start() - index).max(index - own.end()).max(0))
+            }
+        };
+        let nearest = definition.source.paths.iter().filter_map(distance).min();
+        nearest == Some(i64::from(definition.source.neighbours) + 1)
     }
 }
 
 /// Plans the files of a run. Errors are source failures (`source-missing`), in class `source`.
 pub fn plan(definition: &Definition, scope: &Scope, listing: &dyn Listing) -> Result<SourcePlan, RunError> {
-    let _ = (definition, scope, listing);
-    unimplemented!()
+    let mut plan = Planner { definition, listing, files: BTreeMap::new(), missing: Vec::new() };
+    match scope {
+        Scope::Partitions(keys) => plan.overwrite(keys)?,
+        Scope::Full => plan.full()?,
+    }
+    if let Some(error) = plan.missing_error() {
+        return Err(error);
+    }
+    let files = plan.files.into_iter().map(|(path, serves)| PlannedFile { path, serves: serves.into() });
+    Ok(SourcePlan { files: files.collect() })
+}
+
+/// What a file serves so far.
+enum Serving {
+    Scope,
+    Keys(BTreeSet<PartitionKey>),
+    Times(BTreeSet<Vec<Option<PartitionValue>>>),
+}
+
+impl From<Serving> for Serves {
+    fn from(serving: Serving) -> Self {
+        match serving {
+            Serving::Scope => Serves::Scope,
+            Serving::Keys(keys) => Serves::Keys(keys.into_iter().collect()),
+            Serving::Times(times) => Serves::Times(times.into_iter().collect()),
+        }
+    }
+}
+
+struct Planner<'a> {
+    definition: &'a Definition,
+    listing: &'a dyn Listing,
+    files: BTreeMap<String, Serving>,
+    /// What is not there, in words.
+    missing: Vec<String>,
+}
+
+impl<'a> Planner<'a> {
+    fn overwrite(&mut self, keys: &[PartitionKey]) -> Result<(), RunError> {
+        for path in self.untimed()? {
+            self.files.insert(path, Serving::Scope);
+        }
+        for template in self.templates() {
+            let mut there = BTreeMap::new();
+            for key in keys {
+                self.overwrite_one(template, key, &mut there)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The files of a template for one partition; `there` remembers which were found.
+    fn overwrite_one(
+        &mut self,
+        template: &Template,
+        key: &PartitionKey,
+        there: &mut BTreeMap<i64, bool>,
+    ) -> Result<(), RunError> {
+        let Some(period) = self.definition.partition.period(key) else {
+            self.missing.push(format!("{} has no file for {key}, which covers no time", template.text));
+            return Ok(());
+        };
+        let own = own_indexes(template, period);
+        for index in self.with_neighbours(&own) {
+            let Some(path) = template.path(index) else {
+                continue;
+            };
+            let found = match there.get(&index) {
+                Some(found) => *found,
+                None => self.listing.is_file(&path).map_err(|error| unreadable(&path, &error))?,
+            };
+            there.insert(index, found);
+            if found {
+                self.serve_key(path, key);
+            } else if own.contains(&index) {
+                self.missing.push(format!("{path} does not exist, and {key} needs it"));
+            }
+        }
+        Ok(())
+    }
+
+    fn full(&mut self) -> Result<(), RunError> {
+        let untimed = self.untimed()?;
+        let mut found = Vec::new();
+        for template in self.templates() {
+            let paths = self.glob(&template.glob())?;
+            let indexes: BTreeSet<i64> = paths.iter().filter_map(|path| template.index_of(path)).collect();
+            if indexes.is_empty() {
+                self.missing.push(format!("{} matches no file", template.text));
+            }
+            found.push((template, indexes));
+        }
+        let made = self.made(&found);
+        for (times, period) in &made {
+            self.full_one(times, *period, &found);
+        }
+        let all_made: BTreeSet<_> = made.into_iter().map(|(times, _)| times).collect();
+        for path in untimed {
+            // With a template its files say which partitions are made, for the other files too.
+            let serving = if found.is_empty() { Serving::Scope } else { Serving::Times(all_made.clone()) };
+            self.files.insert(path, serving);
+        }
+        Ok(())
+    }
+
+    /// The partitions that have an own file, each as its time values and its period.
+    fn made(&self, found: &[(&Template, BTreeSet<i64>)]) -> Vec<(Vec<Option<PartitionValue>>, Period)> {
+        let spec = &self.definition.partition;
+        let Some(grain) = spec.time_grain() else {
+            return Vec::new();
+        };
+        let mut made = BTreeSet::new();
+        for (template, indexes) in found {
+            let periods = indexes.iter().filter_map(|index| template.unit.grain().period(*index));
+            made.extend(periods.flat_map(|period| grain.index(period.start)..=grain.index(last_instant(period))));
+        }
+        let periods = made.into_iter().filter_map(|index| grain.period(index));
+        periods.map(|period| (spec.time_values(period.start), period)).collect()
+    }
+
+    /// The files of one partition in `full`.
+    fn full_one(&mut self, times: &[Option<PartitionValue>], period: Period, found: &[(&Template, BTreeSet<i64>)]) {
+        for (template, there) in found {
+            let own = own_indexes(template, period);
+            for index in self.with_neighbours(&own) {
+                let Some(path) = template.path(index) else {
+                    continue;
+                };
+                if there.contains(&index) {
+                    self.serve_times(path, times);
+                } else if own.contains(&index) {
+                    let (start, end) = (period.start, period.end);
+                    self.missing.push(format!(
+                        "{path} does not exist, and the partition from {start} to {end}, which has other files, needs it"
+                    ));
+                }
+            }
+        }
+    }
+
+    /// The files of plain paths and globs.
+    fn untimed(&mut self) -> Result<Vec<String>, RunError> {
+        let mut files = Vec::new();
+        for path in &self.definition.source.paths {
+            match path {
+                SourcePath::Plain(path) => match self.listing.is_file(path) {
+                    Ok(true) => files.push(path.clone()),
+                    Ok(false) => self.missing.push(format!("{path} does not exist")),
+                    Err(error) => return Err(unreadable(path, &error)),
+                },
+                SourcePath::Glob(pattern) => {
+                    let before = files.len();
+                    files.extend(self.glob(pattern)?.into_iter().filter(|path| is_data(pattern, path)));
+                    if files.len() == before {
+                        self.missing.push(format!(
+                            "{pattern} matches no file (names that start with . or _ or end in .crc do not count)"
+                        ));
+                    }
+                }
+                SourcePath::Template(_) => {}
+            }
+        }
+        Ok(files)
+    }
+
+    fn glob(&self, pattern: &str) -> Result<Vec<String>, RunError> {
+        self.listing.glob(pattern).map_err(|error| unreadable(pattern, &error))
+    }
+
+    fn templates(&self) -> Vec<&'a Template> {
+        let definition: &'a Definition = self.definition;
+        let templates = definition.source.paths.iter().map(|path| match path {
+            SourcePath::Template(template) => Some(template),
+            _ => None,
+        });
+        templates.flatten().collect()
+    }
+
+    fn with_neighbours(&self, own: &RangeInclusive<i64>) -> RangeInclusive<i64> {
+        let neighbours = i64::from(self.definition.source.neighbours);
+        own.start() - neighbours..=own.end() + neighbours
+    }
+
+    fn serve_key(&mut self, path: String, key: &PartitionKey) {
+        if let Serving::Keys(keys) = self.files.entry(path).or_insert_with(|| Serving::Keys(BTreeSet::new())) {
+            keys.insert(key.clone());
+        }
+    }
+
+    fn serve_times(&mut self, path: String, times: &[Option<PartitionValue>]) {
+        if let Serving::Times(all) = self.files.entry(path).or_insert_with(|| Serving::Times(BTreeSet::new())) {
+            all.insert(times.to_vec());
+        }
+    }
+
+    fn missing_error(&self) -> Option<RunError> {
+        let named = self.missing.iter().take(MAX_NAMED).cloned().collect::<Vec<_>>().join("; ");
+        let detail = match self.missing.len() {
+            0 => return None,
+            count if count > MAX_NAMED => format!("{named}; and {} more", count - MAX_NAMED),
+            _ => named,
+        };
+        Some(failure("source-missing", "A source file is missing", detail))
+    }
+}
+
+/// The periods of a template that overlap this time.
+fn own_indexes(template: &Template, period: Period) -> RangeInclusive<i64> {
+    let grain = template.unit.grain();
+    grain.index(period.start)..=grain.index(last_instant(period))
+}
+
+/// The last microsecond inside.
+fn last_instant(period: Period) -> chrono::NaiveDateTime {
+    period.end - chrono::TimeDelta::microseconds(1)
+}
+
+/// Whether a file found by a glob holds data, as Hive and Spark see it: neither it nor a folder that the glob chose is
+/// named like something hidden or half-done.
+fn is_data(pattern: &str, path: &str) -> bool {
+    let fixed = pattern.split('/').take_while(|part| !part.contains(['*', '?', '['])).count();
+    let hidden = |part: &str| part.starts_with('.') || (part.starts_with('_') && !part.contains('='));
+    !path.ends_with(".crc") && !path.split('/').skip(fixed).any(hidden)
+}
+
+fn unreadable(path: &str, error: &io::Error) -> RunError {
+    failure("source-unreachable", "A source cannot be read", format!("{path}: {error}"))
+}
+
+fn failure(kind: &str, title: &str, detail: String) -> RunError {
+    RunError { kind: kind.to_owned(), title: title.to_owned(), detail, class: FailureClass::Source }
 }
