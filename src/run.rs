@@ -10,7 +10,7 @@ pub use fingerprint::{Asked, AskedPartitions, Fingerprint};
 pub use outcome::{Action, Decided, Outcome, decide};
 pub use report::{Progress, RowCounts, SourceFile, Stage, StagedPartition, Warning};
 pub use retry::{FailureClass, RetryPolicy, RetryRule};
-pub use totals::{Fold, Measured, Scalar, Totals, WireTotals};
+pub use totals::{Fold, Measured, Scalar, Totals, decimal_text};
 
 use crate::partition::PartitionKey;
 use chrono::{DateTime, Utc};

@@ -8,7 +8,7 @@ pub(super) use pipeline::{PipelineDetail, PipelineList, PipelineSummary};
 pub(super) use run::{RunList, RunView, SummaryView};
 pub(super) use table::{PartitionDetail, PartitionList};
 
-use crate::run::{AttemptOutcome, Content, Outcome, State, Totals, WireTotals};
+use crate::run::{AttemptOutcome, Content, Outcome, State, Totals};
 use serde::{Serialize, Serializer};
 use utoipa::ToSchema;
 use utoipa::openapi::schema::{AdditionalProperties, Object, ObjectBuilder, Schema, SchemaType, Type};
@@ -46,9 +46,9 @@ pub(super) struct ContentIfAny<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     rows: Option<u64>,
     /// Each measure rolled up over the rows.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "totals_if_any")]
     #[schema(schema_with = totals_schema, required = false)]
-    totals: Option<WireTotals<'a>>,
+    totals: Option<&'a Totals>,
     /// Source rows that went in.
     #[serde(skip_serializing_if = "Option::is_none")]
     source_rows: Option<u64>,
@@ -65,7 +65,7 @@ impl<'a> From<Option<&'a Content>> for ContentIfAny<'a> {
         let Some(Content { rows, totals, source_rows, bytes, sha256 }) = content else { return Self::default() };
         Self {
             rows: Some(*rows),
-            totals: Some(totals.on_the_wire()),
+            totals: Some(totals),
             source_rows: Some(*source_rows),
             bytes: Some(*bytes),
             sha256: Some(sha256),
@@ -76,6 +76,10 @@ impl<'a> From<Option<&'a Content>> for ContentIfAny<'a> {
 /// Writes totals as the map that answers carry.
 fn totals<S: Serializer>(totals: &&Totals, serializer: S) -> Result<S::Ok, S::Error> {
     totals.on_the_wire().serialize(serializer)
+}
+
+fn totals_if_any<S: Serializer>(totals: &Option<&Totals>, serializer: S) -> Result<S::Ok, S::Error> {
+    totals.map(Totals::on_the_wire).serialize(serializer)
 }
 
 fn names(values: impl IntoIterator<Item = &'static str>, nullable: bool) -> Object {
