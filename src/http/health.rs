@@ -4,7 +4,7 @@ use super::problem::{Problem, ProblemDetails};
 use super::{Api, Check};
 use axum::Json;
 use axum::extract::State;
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use std::sync::LazyLock;
@@ -43,16 +43,18 @@ async fn healthz() -> Json<Health> {
 /// Says whether the service can do its work, and if not what is missing.
 #[utoipa::path(get, path = "/readyz", tag = "operations", responses(
     (status = 200, description = "Every check is all right", body = Readiness),
-    (status = 503, description = "Some check is not, or the service is shutting down", body = Readiness),
+    (status = 503, description = "Some check is not, or the service is shutting down; `checks` lists them all",
+        body = ProblemDetails, content_type = "application/problem+json"),
 ))]
-async fn readyz(State(api): State<Api>) -> Response {
+async fn readyz(State(api): State<Api>) -> Result<Response, Problem> {
     let mut checks = (api.readiness)().await;
     if api.shutdown.is_cancelled() {
         checks.push(Check { name: "serving".to_owned(), ok: false, detail: "shutting down".to_owned() });
     }
-    let ready = checks.iter().all(|check| check.ok);
-    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (status, [(header::CACHE_CONTROL, "no-store")], Json(Readiness { ready, checks })).into_response()
+    if !checks.iter().all(|check| check.ok) {
+        return Err(Problem::NotReady(checks));
+    }
+    Ok(([(header::CACHE_CONTROL, "no-store")], Json(Readiness { ready: true, checks })).into_response())
 }
 
 /// The metrics, in the text format of Prometheus.

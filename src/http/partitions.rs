@@ -71,7 +71,9 @@ fn filter(spec: &PartitionSpec, params: &Params, limit: u32) -> Result<Partition
         return Err(invalid("to", &format!("found {}, expected {} or later", to.key, from.key)));
     }
     let after = params.read("cursor", |text| {
-        read_cursor(text).ok_or_else(|| format!("found {text:?}, expected the next_cursor of an earlier page"))
+        read_cursor(text)
+            .filter(|key| !key.contains(char::is_control))
+            .ok_or_else(|| format!("found {text:?}, expected the next_cursor of an earlier page"))
     })?;
     Ok(PartitionFilter {
         from: from.map(|bound| bound.key),
@@ -138,10 +140,15 @@ async fn get(
     let definition = api.pipeline(&name)?;
     // Not checked against the definition: a partition of an earlier one still has its history.
     let key = PartitionKey::from_canonical(key);
+    let absent = || Problem::NoSuchPartition { pipeline: name.clone(), partition: key.as_str().to_owned() };
+    if key.as_str().contains(char::is_control) {
+        // No canonical key holds one, and not every database takes them.
+        return Err(absent());
+    }
     let history = api.store.history(&name, &key, MAX_HISTORY).await?;
     let entries = api.store.entries(&name, Some(std::slice::from_ref(&key))).await?;
     if entries.is_empty() && history.is_empty() {
-        return Err(Problem::NoSuchPartition { pipeline: name, partition: key.as_str().to_owned() });
+        return Err(absent());
     }
     let detail = PartitionDetail::new(&name, key.as_str(), &definition.hash, entries.first(), &history);
     answer::json(StatusCode::OK, &headers, &detail)

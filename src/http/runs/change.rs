@@ -1,6 +1,7 @@
 //! `POST /runs/{id}/cancel` and `/retry`.
 
 use super::{definition_for_retry, find, location, parse_id, show};
+use crate::http::params::Params;
 use crate::http::problem::{Problem, ProblemDetails};
 use crate::http::wire::RunView;
 use crate::http::{Api, body};
@@ -43,9 +44,11 @@ struct RetryRequest {
 pub(super) async fn cancel(
     State(api): State<Api>,
     Path(id): Path<String>,
+    params: Params,
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, Problem> {
+    params.only(&[])?;
     let id = parse_id(&id)?;
     let CancelRequest {} = body::optional_json(&headers, &body)?;
     let status = match api.store.cancel(id).await? {
@@ -79,9 +82,11 @@ pub(super) async fn cancel(
 pub(super) async fn retry(
     State(api): State<Api>,
     Path(id): Path<String>,
+    params: Params,
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, Problem> {
+    params.only(&[])?;
     let run = find(&api, &id).await?;
     let RetryRequest { if_attempt } = body::optional_json(&headers, &body)?;
     let last_attempt = run.attempts.last().map_or(0, |attempt| attempt.number);

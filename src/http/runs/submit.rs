@@ -2,6 +2,7 @@
 
 use super::ask::{IfFailed, SubmitRequest};
 use super::{definition_for_retry, location, show, stored};
+use crate::http::params::Params;
 use crate::http::problem::{Problem, ProblemDetails};
 use crate::http::wire::RunView;
 use crate::http::{Api, IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED, body};
@@ -48,7 +49,13 @@ const MAX_LOOKS: usize = 5;
             body = ProblemDetails, content_type = "application/problem+json"),
     ),
 )]
-pub(super) async fn submit(State(api): State<Api>, headers: HeaderMap, body: Bytes) -> Result<Response, Problem> {
+pub(super) async fn submit(
+    State(api): State<Api>,
+    params: Params,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Response, Problem> {
+    params.only(&[])?;
     let request: SubmitRequest = body::json(&headers, &body)?;
     let key = key(&headers, request.idempotency_key.as_deref())?;
     let principal = Principal::default();
