@@ -1,1 +1,264 @@
-//! app
+//! Wires the parts, spawns named tasks, and shuts down in order.
+
+mod health;
+mod inspect;
+mod sweep;
+
+pub use inspect::{Inspection, check, inspect};
+
+use crate::config::{DatabaseSettings, Settings, WorkSettings};
+use crate::engine::ChildEngine;
+use crate::http::{Api, Limits, Pipelines, router};
+use crate::pipeline;
+use crate::store::{PostgresOptions, PostgresStore, RunStore, SqliteOptions, SqliteStore};
+use crate::table::Warehouse;
+use crate::telemetry;
+use crate::worker::{NoProbe, Worker, WorkerSettings};
+use anyhow::{Context, bail};
+use std::future::Future;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// How long tasks may take to end, beside the grace of running attempts.
+const SHUTDOWN_SECONDS: u64 = 10;
+
+/// A service that runs.
+pub struct Running {
+    address: Option<SocketAddr>,
+    tasks: Tasks,
+    shutdown: CancellationToken,
+    grace: Duration,
+}
+
+/// Named tasks under one token.
+#[derive(Default)]
+struct Tasks {
+    set: JoinSet<&'static str>,
+    names: Vec<&'static str>,
+}
+
+impl Tasks {
+    fn spawn(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        self.names.push(name);
+        self.set.spawn(async move {
+            task.await;
+            name
+        });
+    }
+}
+
+impl Running {
+    /// Where it listens.
+    pub fn url(&self) -> String {
+        self.address.map_or_else(String::new, |address| format!("http://{address}"))
+    }
+
+    /// Runs until `stop` or until a task ends that should not, then shuts down in order.
+    pub async fn until(mut self, stop: impl Future<Output = ()>) -> anyhow::Result<()> {
+        let broken = tokio::select! {
+            () = stop => None,
+            ended = self.tasks.set.join_next() => Some(ended),
+        };
+        self.stop().await;
+        match broken {
+            None => Ok(()),
+            Some(Some(Ok(name))) => bail!("the task {name} ended although nobody asked it to"),
+            Some(Some(Err(error))) => bail!("a task broke: {error}"),
+            Some(None) => bail!("there is nothing to run"),
+        }
+    }
+
+    /// Shuts down: HTTP and claims end at once, running attempts within their grace; whoever is late is named in the log.
+    pub async fn stop(mut self) {
+        self.shutdown.cancel();
+        let limit = self.grace + Duration::from_secs(SHUTDOWN_SECONDS);
+        let mut left = self.tasks.names.clone();
+        let ended = tokio::time::timeout(limit, async {
+            while let Some(ended) = self.tasks.set.join_next().await {
+                if let Some(at) = ended.ok().and_then(|name| left.iter().position(|n| *n == name)) {
+                    left.swap_remove(at);
+                }
+            }
+        });
+        if ended.await.is_err() {
+            tracing::error!(late = left.join(", "), "tasks did not end in time");
+        }
+    }
+}
+
+/// Starts the HTTP interface and the workers; they run until [`Running::stop`].
+pub async fn start(settings: Settings) -> anyhow::Result<Running> {
+    let pipelines = Arc::new(load_pipelines(&settings.work.pipelines)?);
+    let store = open_store(&settings.database).await?;
+    let listener =
+        TcpListener::bind(settings.listen).await.with_context(|| format!("cannot listen on {}", settings.listen))?;
+    let address = listener.local_addr()?;
+    let warehouse = match settings.work.workers {
+        0 => None,
+        _ => Some(open_warehouse(&settings.database, store.as_ref()).await?),
+    };
+    let shutdown = CancellationToken::new();
+    let mut tasks = Tasks::default();
+    if let Some(warehouse) = &warehouse {
+        spawn_workers(&mut tasks, &settings.work, &pipelines, &store, warehouse, &shutdown)?;
+    }
+    let limits = &settings.limits;
+    let api = Api {
+        store: Arc::clone(&store),
+        pipelines: Arc::clone(&pipelines),
+        limits: Limits {
+            max_body_bytes: limits.max_body_bytes,
+            max_partitions_per_run: limits.max_partitions_per_run,
+            max_page: limits.max_page,
+            default_page: limits.max_page.min(Limits::default().default_page),
+            max_wait_seconds: limits.max_wait_seconds,
+            request_timeout_seconds: limits.request_timeout_seconds,
+        },
+        readiness: health::readiness(store, warehouse, &pipelines, &settings.work),
+        metrics: telemetry::metrics(),
+        shutdown: shutdown.clone(),
+    };
+    let ending = shutdown.clone();
+    tasks.spawn("http", async move {
+        let served = axum::serve(listener, router(api)).with_graceful_shutdown(ending.cancelled_owned());
+        if let Err(error) = served.await {
+            tracing::error!(%error, "the HTTP server ended");
+        }
+    });
+    tracing::info!(%address, workers = settings.work.workers, pipelines = pipelines.len(), "serving");
+    let grace = Duration::from_secs(u64::from(settings.work.shutdown_grace_seconds));
+    Ok(Running { address: Some(address), tasks, shutdown, grace })
+}
+
+/// Starts the workers alone, beside other processes that serve HTTP. Needs Postgres.
+pub async fn start_workers(database: &DatabaseSettings, work: &WorkSettings) -> anyhow::Result<Running> {
+    if database.database_url.is_none() {
+        bail!("the embedded database has one serving process: workers of their own need --database-url");
+    }
+    if work.workers == 0 {
+        bail!("found --workers 0, expected at least one worker");
+    }
+    let pipelines = Arc::new(load_pipelines(&work.pipelines)?);
+    let store = open_store(database).await?;
+    let warehouse = open_warehouse(database, store.as_ref()).await?;
+    let shutdown = CancellationToken::new();
+    let mut tasks = Tasks::default();
+    spawn_workers(&mut tasks, work, &pipelines, &store, &warehouse, &shutdown)?;
+    tracing::info!(workers = work.workers, "working");
+    let grace = Duration::from_secs(u64::from(work.shutdown_grace_seconds));
+    Ok(Running { address: None, tasks, shutdown, grace })
+}
+
+fn spawn_workers(
+    tasks: &mut Tasks,
+    work: &WorkSettings,
+    pipelines: &Arc<Pipelines>,
+    store: &Arc<dyn RunStore>,
+    warehouse: &Warehouse,
+    shutdown: &CancellationToken,
+) -> anyhow::Result<()> {
+    let source_root = std::path::absolute(&work.source_root)
+        .with_context(|| format!("cannot find the source root {}", work.source_root.display()))?;
+    let program = std::env::current_exe().context("cannot find this program, to start the engine with")?;
+    let engine = Arc::new(ChildEngine { program, memory_mb: work.engine_memory_mb });
+    for number in 1..=work.workers {
+        let worker = Worker {
+            store: Arc::clone(store),
+            engine: engine.clone(),
+            warehouse: warehouse.clone(),
+            settings: WorkerSettings {
+                name: format!("{}/{}/{number}", host_name(), std::process::id()),
+                source_root: source_root.clone(),
+                lease: Duration::from_secs(u64::from(work.lease_seconds)),
+                retry_delay_seconds: work.retry_delay_seconds,
+                max_lost_workers: work.max_lost_workers,
+                poll: Duration::from_secs(1),
+                shutdown_grace: Duration::from_secs(u64::from(work.shutdown_grace_seconds)),
+            },
+            probe: Arc::new(NoProbe),
+        };
+        tasks.spawn("worker", worker.run(shutdown.clone()));
+    }
+    let every = Duration::from_secs(u64::from(work.sweep_seconds));
+    tasks.spawn("sweeper", sweep::run(Arc::clone(store), warehouse.clone(), every, shutdown.clone()));
+    tasks.spawn(
+        "observer",
+        health::observe(Arc::clone(store), warehouse.clone(), Arc::clone(pipelines), shutdown.clone()),
+    );
+    Ok(())
+}
+
+/// The pipeline files of a folder, checked; the error has every one of their errors.
+pub fn load_pipelines(folder: &Path) -> anyhow::Result<Pipelines> {
+    let (pipelines, errors) = read_pipelines(folder)?;
+    if !errors.is_empty() {
+        bail!("the pipelines have errors:\n  {}", errors.join("\n  "));
+    }
+    if pipelines.is_empty() {
+        tracing::warn!(folder = %folder.display(), "there are no pipelines: found no .toml file");
+    }
+    Ok(pipelines)
+}
+
+fn read_pipelines(folder: &Path) -> anyhow::Result<(Pipelines, Vec<String>)> {
+    let mut pipelines = Pipelines::new();
+    let mut errors = Vec::new();
+    let entries =
+        std::fs::read_dir(folder).with_context(|| format!("cannot read the pipelines' folder {}", folder.display()))?;
+    let mut files = entries.map(|entry| entry.map(|e| e.path())).collect::<Result<Vec<_>, _>>()?;
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
+    files.sort();
+    for path in files {
+        let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        match pipeline::parse(&text, &path.display().to_string()) {
+            Ok(definition) => {
+                pipelines.insert(definition.name.clone(), Arc::new(definition));
+            }
+            Err(found) => errors.extend(found.iter().map(ToString::to_string)),
+        }
+    }
+    Ok((pipelines, errors))
+}
+
+/// Opens the database to serve, with its migrations applied.
+pub async fn open_store(database: &DatabaseSettings) -> anyhow::Result<Arc<dyn RunStore>> {
+    if let Some(url) = &database.database_url {
+        let options = PostgresOptions { max_connections: database.database_connections, ..Default::default() };
+        let store = PostgresStore::connect(url, options).await.context("cannot open the Postgres database")?;
+        store.migrate().await.context("cannot migrate the Postgres database")?;
+        return Ok(Arc::new(store));
+    }
+    std::fs::create_dir_all(&database.data_dir)
+        .with_context(|| format!("cannot make the data folder {}", database.data_dir.display()))?;
+    let path = database.sqlite_path();
+    let store = SqliteStore::open(&path, SqliteOptions::default()).await;
+    Ok(Arc::new(store.with_context(|| format!("cannot open the database {}", path.display()))?))
+}
+
+/// Opens the warehouse that belongs to the database, and binds a new one.
+async fn open_warehouse(database: &DatabaseSettings, store: &dyn RunStore) -> anyhow::Result<Warehouse> {
+    let root = database.warehouse_path();
+    let (bound, database_id) = (store.warehouse_id().await?, store.database_id().await?);
+    let opened = tokio::task::spawn_blocking(move || {
+        let warehouse = Warehouse::open(&root, bound, database_id)?;
+        warehouse.probe_names()?;
+        Ok::<_, crate::table::TableError>(warehouse)
+    });
+    let warehouse = opened.await?.context("cannot open the warehouse")?;
+    let bound = store.bind_warehouse(warehouse.id()).await?;
+    if bound != warehouse.id() {
+        bail!("the database belongs to warehouse {bound}, found {} at {}", warehouse.id(), warehouse.root().display());
+    }
+    Ok(warehouse)
+}
+
+fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let name = name.trim();
+    if name.is_empty() { "localhost".to_owned() } else { name.to_owned() }
+}

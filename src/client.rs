@@ -9,6 +9,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::io::Write as _;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -26,6 +27,9 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How long the server may keep a waiting call, so that progress is seen about as often.
 const WAIT_SECONDS: u32 = 1;
+
+/// How long a health check may take.
+const HEALTHCHECK_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Why a call has no result.
 #[derive(Debug, thiserror::Error)]
@@ -308,6 +312,26 @@ pub async fn status_command(args: StatusArgs) -> ExitCode {
         settle(&client, run, args.wait).await
     };
     conclude(found.await, args.server.json)
+}
+
+/// Asks the server that listens at `listen` whether it lives: 0 where it does, 1 where it does not.
+pub async fn healthcheck_command(mut listen: SocketAddr) -> ExitCode {
+    if listen.ip().is_unspecified() {
+        // A server that listens everywhere is asked where it is nearest.
+        listen.set_ip(if listen.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
+    }
+    let asked = async { Client::new(&format!("http://{listen}"), None)?.get("/healthz").await };
+    match tokio::time::timeout(HEALTHCHECK_TIMEOUT, asked).await {
+        Ok(Ok(_)) => ExitCode::SUCCESS,
+        Ok(Err(error)) => {
+            note(&error.to_string());
+            ExitCode::FAILURE
+        }
+        Err(_) => {
+            note(&format!("{listen} did not answer within {} s", HEALTHCHECK_TIMEOUT.as_secs()));
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// The body of the submission that the arguments describe.

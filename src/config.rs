@@ -1,1 +1,179 @@
-//! config
+//! Settings: a flag is an environment variable (`REFRAIN_*`), read and checked once.
+
+use clap::{Args, ValueEnum};
+use secrecy::SecretString;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Where the database is.
+#[derive(Debug, Clone, Args)]
+pub struct DatabaseSettings {
+    /// The folder of the embedded database and, unless --warehouse says otherwise, of the warehouse.
+    #[arg(long, env = "REFRAIN_DATA_DIR", default_value = "./refrain-data", value_name = "DIR")]
+    pub data_dir: PathBuf,
+    /// Keep the runs in this Postgres instead of the embedded database: postgres://user:password@host/database. Set it
+    /// by the environment, where a process listing does not show it.
+    #[arg(long, env = "REFRAIN_DATABASE_URL", hide_env_values = true, value_name = "URL")]
+    pub database_url: Option<SecretString>,
+    /// Connections to Postgres, at most.
+    #[arg(long, env = "REFRAIN_DATABASE_CONNECTIONS", default_value_t = 10, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(2..=1000))]
+    pub database_connections: u32,
+    /// The root of the tables [default: <data-dir>/warehouse].
+    #[arg(long, env = "REFRAIN_WAREHOUSE", value_name = "DIR")]
+    pub warehouse: Option<PathBuf>,
+}
+
+impl DatabaseSettings {
+    /// The file of the embedded database.
+    pub fn sqlite_path(&self) -> PathBuf {
+        self.data_dir.join("refrain.db")
+    }
+
+    /// The root of the tables.
+    pub fn warehouse_path(&self) -> PathBuf {
+        self.warehouse.clone().unwrap_or_else(|| self.data_dir.join("warehouse"))
+    }
+}
+
+/// How much one request may ask for.
+#[derive(Debug, Clone, Args)]
+pub struct LimitSettings {
+    /// The longest body of a request, in bytes.
+    #[arg(long, env = "REFRAIN_MAX_BODY_BYTES", default_value_t = 1 << 20, value_name = "BYTES")]
+    pub max_body_bytes: usize,
+    /// The most partitions that a run may name.
+    #[arg(long, env = "REFRAIN_MAX_PARTITIONS_PER_RUN", default_value_t = 10_000, value_name = "N")]
+    pub max_partitions_per_run: usize,
+    /// The most entries on a page of a listing.
+    #[arg(long, env = "REFRAIN_MAX_PAGE", default_value_t = 1_000, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub max_page: u32,
+    /// The longest wait for a run's end, in seconds.
+    #[arg(long, env = "REFRAIN_MAX_WAIT_SECONDS", default_value_t = 60, value_name = "SECONDS")]
+    pub max_wait_seconds: u32,
+    /// The longest time that a request may take beside its wait, in seconds.
+    #[arg(long, env = "REFRAIN_REQUEST_TIMEOUT_SECONDS", default_value_t = 30, value_name = "SECONDS")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    pub request_timeout_seconds: u64,
+}
+
+/// How runs are worked on.
+#[derive(Debug, Clone, Args)]
+pub struct WorkSettings {
+    /// The folder of the pipeline files.
+    #[arg(long, env = "REFRAIN_PIPELINES", default_value = "./pipelines", value_name = "DIR")]
+    pub pipelines: PathBuf,
+    /// Where relative source paths start [default: the working directory].
+    #[arg(long, env = "REFRAIN_SOURCE_ROOT", default_value = ".", hide_default_value = true, value_name = "DIR")]
+    pub source_root: PathBuf,
+    /// Runs that this process works on at the same time.
+    #[arg(long, env = "REFRAIN_WORKERS", default_value_t = 1, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=256))]
+    pub workers: u32,
+    /// How long a worker may be silent before its run is another's, in seconds.
+    #[arg(long, env = "REFRAIN_LEASE_SECONDS", default_value_t = 30, value_name = "SECONDS")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=3600))]
+    pub lease_seconds: u32,
+    /// The delay before the second attempt of a run, where its pipeline does not say, in seconds.
+    #[arg(long, env = "REFRAIN_RETRY_DELAY_SECONDS", default_value_t = 30, value_name = "SECONDS")]
+    pub retry_delay_seconds: u32,
+    /// How many workers or engines a run may lose before it fails.
+    #[arg(long, env = "REFRAIN_MAX_LOST_WORKERS", default_value_t = 5, value_name = "N")]
+    pub max_lost_workers: u32,
+    /// The memory for the data of one run's engine, in MiB [default: no limit].
+    #[arg(long, env = "REFRAIN_ENGINE_MEMORY_MB", value_name = "MIB")]
+    #[arg(value_parser = clap::value_parser!(u64).range(64..))]
+    pub engine_memory_mb: Option<u64>,
+    /// How long a running attempt may go on after the shutdown began, in seconds; then it is handed back.
+    #[arg(long, env = "REFRAIN_SHUTDOWN_GRACE_SECONDS", default_value_t = 10, value_name = "SECONDS")]
+    pub shutdown_grace_seconds: u32,
+    /// How often staging that nobody needs is swept, in seconds.
+    #[arg(long, env = "REFRAIN_SWEEP_SECONDS", default_value_t = 300, value_name = "SECONDS")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub sweep_seconds: u32,
+}
+
+/// Everything that the service is told.
+#[derive(Debug, Clone, Args)]
+pub struct Settings {
+    /// The address to listen on.
+    #[arg(long, env = "REFRAIN_LISTEN", default_value = "127.0.0.1:8080", value_name = "ADDRESS")]
+    pub listen: SocketAddr,
+    /// Where the database is.
+    #[command(flatten)]
+    pub database: DatabaseSettings,
+    /// How runs are worked on.
+    #[command(flatten)]
+    pub work: WorkSettings,
+    /// How much one request may ask for.
+    #[command(flatten)]
+    pub limits: LimitSettings,
+}
+
+impl Settings {
+    /// The settings where nothing is said, for this data folder, these pipelines and these sources.
+    pub fn for_folders(data_dir: &Path, pipelines: &Path, source_root: &Path) -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
+            database: DatabaseSettings {
+                data_dir: data_dir.to_owned(),
+                database_url: None,
+                database_connections: 10,
+                warehouse: None,
+            },
+            work: WorkSettings {
+                pipelines: pipelines.to_owned(),
+                source_root: source_root.to_owned(),
+                workers: 1,
+                lease_seconds: 30,
+                retry_delay_seconds: 30,
+                max_lost_workers: 5,
+                engine_memory_mb: None,
+                shutdown_grace_seconds: 10,
+                sweep_seconds: 300,
+            },
+            limits: LimitSettings {
+                max_body_bytes: 1 << 20,
+                max_partitions_per_run: 10_000,
+                max_page: 1_000,
+                max_wait_seconds: 60,
+                request_timeout_seconds: 30,
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Flags {
+        #[command(flatten)]
+        settings: Settings,
+    }
+
+    #[test]
+    fn the_defaults_of_the_flags_are_those_of_the_settings() {
+        let flags = Flags::parse_from(["refrain"]).settings;
+        let said = Settings::for_folders(Path::new("./refrain-data"), Path::new("./pipelines"), Path::new("."));
+        assert_eq!(format!("{flags:?}"), format!("{said:?}"));
+    }
+
+    #[test]
+    fn the_database_url_is_not_shown() {
+        let flags = Flags::parse_from(["refrain", "--database-url", "postgres://u:hunter2@h/d"]).settings;
+        assert!(!format!("{flags:?}").contains("hunter2"));
+    }
+}

@@ -1,2 +1,206 @@
-//! Refrain.
-fn main() {}
+//! The verbs; no logic.
+
+use anyhow::Context;
+use clap::{Args, Parser, Subcommand};
+use refrain::app;
+use refrain::client::{self, RunArgs, StatusArgs};
+use refrain::config::{DatabaseSettings, LogFormat, Settings, WorkSettings};
+use refrain::demo::{self, DemoOptions};
+use refrain::{engine, http, sample, telemetry};
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Runs partitioned ETL jobs over HTTP so that running one twice is the same as running it once.
+#[derive(Parser)]
+#[command(name = "refrain", version, arg_required_else_help = true)]
+struct Cli {
+    /// How log lines look.
+    #[arg(long, env = "REFRAIN_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text, global = true)]
+    log_format: LogFormat,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Serve HTTP and work on runs.
+    Serve(Box<Settings>),
+    /// Work on runs without serving HTTP (needs Postgres).
+    Worker(Box<WorkerArgs>),
+    /// Bring the database's schema up to date; `serve` does so too.
+    Migrate(DatabaseSettings),
+    /// Check pipeline files: a folder or one file.
+    Check {
+        /// The folder or file.
+        #[arg(default_value = "./pipelines")]
+        path: PathBuf,
+    },
+    /// Submit a run to a server.
+    Run(RunArgs),
+    /// Show a run of a server.
+    Status(StatusArgs),
+    /// Hold the catalog against the files; ends with 1 where they differ.
+    Verify(Box<VerifyArgs>),
+    /// Make the made-up quarter of yellow-taxi files.
+    Sample {
+        /// The folder to make them in.
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+        /// The size; 1 is nine and a half million trips.
+        #[arg(long, default_value_t = 1.0, value_name = "X")]
+        scale: f64,
+    },
+    /// A guided tour: makes the sample, starts the service and acts as an orchestrator.
+    Demo(DemoArgs),
+    /// Print the HTTP interface as OpenAPI, in YAML.
+    Openapi,
+    /// Ask a server whether it lives; ends with 1 where it does not.
+    Healthcheck {
+        /// Where the server listens.
+        #[arg(long, env = "REFRAIN_LISTEN", default_value = "127.0.0.1:8080", value_name = "ADDRESS")]
+        listen: SocketAddr,
+    },
+    /// One run's computation, started by a worker.
+    #[command(hide = true)]
+    Engine,
+}
+
+#[derive(Args)]
+struct WorkerArgs {
+    #[command(flatten)]
+    database: DatabaseSettings,
+    #[command(flatten)]
+    work: WorkSettings,
+}
+
+#[derive(Args)]
+struct VerifyArgs {
+    /// Only this pipeline's table.
+    pipeline: Option<String>,
+    /// Print what was found as JSON.
+    #[arg(long)]
+    json: bool,
+    /// The folder of the pipeline files.
+    #[arg(long, env = "REFRAIN_PIPELINES", default_value = "./pipelines", value_name = "DIR")]
+    pipelines: PathBuf,
+    #[command(flatten)]
+    database: DatabaseSettings,
+}
+
+#[derive(Args)]
+struct DemoArgs {
+    /// Holds the sample in `data`, and the tour's own tables while it runs.
+    #[arg(long, default_value = ".", value_name = "DIR")]
+    dir: PathBuf,
+    /// The size of the sample; 1 is nine and a half million trips.
+    #[arg(long, default_value_t = 1.0, value_name = "X")]
+    scale: f64,
+    /// Serve on after the tour.
+    #[arg(long)]
+    keep: bool,
+    /// Where to listen; port 0 takes a free one.
+    #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDRESS")]
+    listen: SocketAddr,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    if let Verb::Engine = cli.verb {
+        return engine::serve_child();
+    }
+    let ended = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")
+        .and_then(|runtime| runtime.block_on(run(cli)));
+    match ended {
+        Ok(code) => code,
+        Err(error) => {
+            // Nothing is left to tell it to where standard error is closed.
+            let _ = writeln!(std::io::stderr(), "refrain: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+    match cli.verb {
+        Verb::Serve(settings) => {
+            telemetry::start_logs(cli.log_format);
+            app::start(*settings).await?.until(asked_to_stop()?).await?;
+        }
+        Verb::Worker(args) => {
+            telemetry::start_logs(cli.log_format);
+            app::start_workers(&args.database, &args.work).await?.until(asked_to_stop()?).await?;
+        }
+        Verb::Migrate(database) => drop(app::open_store(&database).await?),
+        Verb::Check { path } => return check(&path),
+        Verb::Run(args) => return Ok(client::run_command(args).await),
+        Verb::Status(args) => return Ok(client::status_command(args).await),
+        Verb::Verify(args) => return verify(*args).await,
+        Verb::Sample { out, scale } => {
+            sample::generate(&out, scale, &mut |line| {
+                let _ = writeln!(std::io::stdout(), "{line}");
+            })?;
+        }
+        Verb::Demo(args) => {
+            let DemoArgs { dir, scale, keep, listen } = args;
+            demo::run(DemoOptions { dir, scale, keep, listen }).await?;
+        }
+        Verb::Openapi => write!(std::io::stdout(), "{}", http::openapi().to_yaml()?)?,
+        Verb::Healthcheck { listen } => return Ok(client::healthcheck_command(listen).await),
+        Verb::Engine => {}
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Waits for SIGTERM or SIGINT; a second one ends the process at once.
+fn asked_to_stop() -> anyhow::Result<impl Future<Output = ()>> {
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    Ok(async move {
+        let mut asked = async || {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+        };
+        asked().await;
+        tracing::info!("shutting down; a second signal ends at once");
+        tokio::spawn(async move {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            std::process::exit(130);
+        });
+    })
+}
+
+fn check(path: &std::path::Path) -> anyhow::Result<ExitCode> {
+    let (good, errors) = app::check(path)?;
+    let mut out = std::io::stdout();
+    for name in &good {
+        writeln!(out, "{name}: ok")?;
+    }
+    for error in &errors {
+        writeln!(out, "{error}")?;
+    }
+    Ok(if errors.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+async fn verify(args: VerifyArgs) -> anyhow::Result<ExitCode> {
+    let found = app::inspect(&args.database, &args.pipelines, args.pipeline.as_deref()).await?;
+    let mut out = std::io::stdout();
+    if args.json {
+        writeln!(out, "{}", serde_json::to_string_pretty(&found)?)?;
+    } else {
+        for finding in &found.findings {
+            writeln!(out, "{finding}")?;
+        }
+        writeln!(out, "{} partitions checked, {} findings", found.partitions, found.findings.len())?;
+    }
+    Ok(if found.findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

@@ -1,5 +1,11 @@
 //! The engine: a definition, its sources and a scope become staged files and a report.
 
+mod child;
+mod error;
+mod polars;
+
+pub use child::{ChildEngine, serve_child};
+
 use crate::run::{Progress, RowCounts, RunError, Scope, SourceFile, StagedPartition, Warning};
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};

@@ -31,8 +31,8 @@ pub enum Scalar {
         /// Digits after the point.
         scale: u8,
     },
-    /// A double.
-    Float(f64),
+    /// A double, as text since it may be no number, and so that each comes back to the bit.
+    Float(#[serde(with = "float_text")] f64),
     /// A text, or a date or datetime in its text form, whose order is the order of time.
     Text(String),
     /// A truth value.
@@ -176,6 +176,18 @@ impl Serialize for WireTotals<'_> {
     }
 }
 
+mod float_text {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(value)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+    }
+}
+
 mod int_text {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
@@ -220,6 +232,15 @@ mod tests {
         let (a, b) = (one("x", Fold::Add, None), one("x", Fold::Add, Some(Scalar::Int(i128::MAX))));
         assert_eq!(a.clone().and(&b), b);
         assert_eq!(b.clone().and(&b).0[0].value, None);
+    }
+
+    #[test]
+    fn doubles_come_back_to_the_bit() {
+        for value in [0.1, -0.0, f64::MAX, 5e-324, 1.0 / 3.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN] {
+            let text = serde_json::to_string(&Scalar::Float(value)).unwrap();
+            let Scalar::Float(back) = serde_json::from_str(&text).unwrap() else { panic!("{text}") };
+            assert_eq!(back.to_bits(), value.to_bits(), "{text}");
+        }
     }
 
     #[test]

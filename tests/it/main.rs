@@ -2,3 +2,8 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod http;
+mod sample;
+mod service;
+mod store;
+mod table;
+mod tidy;

@@ -45,13 +45,19 @@ impl Default for PostgresOptions {
 }
 
 /// The store in Postgres.
-#[derive(Debug)]
 pub struct PostgresStore {
     pool: PgPool,
     connect: PgConnectOptions,
     limit: Duration,
     bus: Bus,
     listener: JoinHandle<()>,
+}
+
+impl std::fmt::Debug for PostgresStore {
+    /// Without the connect options, which hold the password.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PostgresStore").field("pool", &self.pool.size()).finish_non_exhaustive()
+    }
 }
 
 impl PostgresStore {
@@ -98,10 +104,10 @@ impl Database for PostgresStore {
             Access::Read => "begin isolation level repeatable read read only",
             Access::Write => "begin isolation level read committed",
         };
-        let mut connection = self.pool.acquire().await?;
-        within(self.limit, sqlx::query(begin).execute(&mut *connection)).await?;
-        let open = Open::Postgres { connection: Abandoned(Some(connection)), limit: self.limit };
-        Ok(Tx::new(&sql::STATEMENTS, open, self.bus.clone()))
+        let connection = Abandoned(Some(self.pool.acquire().await?));
+        let mut tx = Tx::new(&sql::STATEMENTS, Open::Postgres { connection, limit: self.limit }, self.bus.clone());
+        tx.execute(begin, Vec::new()).await?;
+        Ok(tx)
     }
 
     fn bus(&self) -> &Bus {

@@ -6,6 +6,7 @@ use crate::run::{AttemptOutcome, RunId, State};
 use crate::store::head::Head;
 use crate::store::tx::{Tx, json, values};
 use crate::store::{Change, ClaimRequest, Claimed, Ended, StoreError, StoreResult, rows};
+use chrono::{DateTime, Utc};
 
 /// How many lost runs one claim takes over.
 const LOST_AT_ONCE: i64 = 100;
@@ -59,7 +60,7 @@ pub(super) async fn resume(tx: &mut Tx, request: &ClaimRequest) -> StoreResult<O
     }
     close(tx, head.id, now, AttemptOutcome::Lost, None).await?;
     head.resume(request.token, now, request.lease);
-    hand_over(tx, &head, request).await.map(Some)
+    hand_over(tx, &head, request, now).await.map(Some)
 }
 
 /// Claims the next queued run of any pipeline but those passed over, without waiting for anybody.
@@ -95,11 +96,11 @@ async fn start(tx: &mut Tx, request: &ClaimRequest, pipeline: &str) -> StoreResu
         return Ok(None);
     }
     head.start(request.token, now, request.lease);
-    hand_over(tx, &head, request).await.map(Some)
+    hand_over(tx, &head, request, now).await.map(Some)
 }
 
-async fn hand_over(tx: &mut Tx, head: &Head, request: &ClaimRequest) -> StoreResult<Claimed> {
-    let now = tx.now().await?;
+/// Writes the claim down; answers with all that its worker needs.
+async fn hand_over(tx: &mut Tx, head: &Head, request: &ClaimRequest, now: DateTime<Utc>) -> StoreResult<Claimed> {
     let attempt = values![head.id, head.attempts, request.worker.as_str(), request.token, now];
     tx.execute(tx.sql.insert_attempt, attempt).await?;
     save(tx, head).await?;

@@ -74,10 +74,10 @@ pub(super) async fn staging_lost(
     };
     let now = tx.now().await?;
     enter(tx, &head, Some(live), now).await?;
-    undecide(tx, id, head.mode).await?;
     head.undecide(now);
     close(tx, id, now, AttemptOutcome::StagingLost, None).await?;
     save(tx, &head).await?;
+    undecide(tx, id, head.mode).await?;
     tx.announce(Change::Queue);
     Ok(Fenced::Done)
 }

@@ -87,8 +87,8 @@ pub(super) async fn retry(
     let now = tx.now().await?;
     put_definition(tx, definition, now).await?;
     head.retry(next_sequence(tx).await?, &definition.hash, now);
-    undecide(tx, id, head.mode).await?;
     save(tx, &head).await?;
+    undecide(tx, id, head.mode).await?;
     tx.announce(Change::Queue);
     Ok(Retried::Queued)
 }
@@ -100,6 +100,7 @@ pub(super) async fn undecide(tx: &mut Tx, id: RunId, mode: Mode) -> StoreResult<
         Mode::Full => tx.sql.delete_scope,
     };
     tx.execute(reset, values![id]).await?;
+    tx.execute(tx.sql.save_report, values![id, None::<String>, "[]", "[]"]).await?;
     Ok(())
 }
 

@@ -1,0 +1,135 @@
+//! What the service stands on: for readyz, and as metrics.
+
+use crate::config::WorkSettings;
+use crate::http::{Check, Pipelines, Readiness};
+use crate::run::State;
+use crate::store::{RunFilter, RunStore};
+use crate::table::{Holder, Warehouse};
+use crate::telemetry::{METRIC_OLDEST_DUE_SECONDS, METRIC_PUBLISH_LOCK_SECONDS, METRIC_RUNS};
+use chrono::Utc;
+use futures::FutureExt;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// How long a check may take.
+const CHECK: Duration = Duration::from_secs(3);
+/// How often the gauges are set.
+const OBSERVE_EVERY: Duration = Duration::from_secs(5);
+
+/// Looks at the database, the warehouse and the publish locks.
+pub(super) fn readiness(
+    store: Arc<dyn RunStore>,
+    warehouse: Option<Warehouse>,
+    pipelines: &Arc<Pipelines>,
+    work: &WorkSettings,
+) -> Readiness {
+    let pipelines = Arc::clone(pipelines);
+    // A lock is held for milliseconds. A holder that has had it for so long is stopped, or its disk is.
+    let patience = Duration::from_secs(u64::from(work.lease_seconds).max(10));
+    Arc::new(move || {
+        let (store, warehouse, pipelines) = (Arc::clone(&store), warehouse.clone(), Arc::clone(&pipelines));
+        async move {
+            let mut checks = vec![timed("database", database(store.as_ref())).await];
+            if checks.iter().all(|check| check.ok) {
+                checks.push(timed("publishing", publishing(store.as_ref())).await);
+            }
+            if let Some(warehouse) = warehouse {
+                let names: Vec<String> = pipelines.keys().cloned().collect();
+                checks.push(timed("warehouse", on_disk(warehouse.clone(), identity)).await);
+                let locks = move |warehouse: &Warehouse| held_too_long(warehouse, &names, patience);
+                checks.push(timed("publish locks", on_disk(warehouse, locks)).await);
+            }
+            checks
+        }
+        .boxed()
+    })
+}
+
+/// Sets the gauges until `shutdown`.
+pub(super) async fn observe(
+    store: Arc<dyn RunStore>,
+    warehouse: Warehouse,
+    pipelines: Arc<Pipelines>,
+    shutdown: CancellationToken,
+) {
+    while !shutdown.is_cancelled() {
+        if let Ok(depth) = store.queue_depth().await {
+            metrics::gauge!(METRIC_RUNS, "state" => "queued").set(depth.queued as f64);
+            metrics::gauge!(METRIC_RUNS, "state" => "running").set(depth.running as f64);
+            metrics::gauge!(METRIC_RUNS, "state" => "committing").set(depth.committing as f64);
+            metrics::gauge!(METRIC_OLDEST_DUE_SECONDS).set(depth.oldest_due.unwrap_or_default().as_secs_f64());
+        }
+        for name in pipelines.keys() {
+            let held = warehouse.lock_holder(name).map_or(0.0, |holder| held_for(&holder).as_secs_f64());
+            metrics::gauge!(METRIC_PUBLISH_LOCK_SECONDS, "pipeline" => name.clone()).set(held);
+        }
+        tokio::select! {
+            () = tokio::time::sleep(OBSERVE_EVERY) => {}
+            () = shutdown.cancelled() => {}
+        }
+    }
+}
+
+/// What was found, or what is wrong.
+type Found = Result<String, String>;
+
+async fn timed(name: &str, check: impl Future<Output = Found>) -> Check {
+    let found = tokio::time::timeout(CHECK, check).await;
+    let found = found.unwrap_or_else(|_| Err(format!("no answer within {} s", CHECK.as_secs())));
+    let (ok, detail) = match found {
+        Ok(detail) => (true, detail),
+        Err(detail) => (false, detail),
+    };
+    Check { name: name.to_owned(), ok, detail }
+}
+
+async fn database(store: &dyn RunStore) -> Found {
+    match store.ping().await {
+        Ok(()) => Ok("it answers".to_owned()),
+        Err(error) => {
+            tracing::warn!(%error, "the database does not answer");
+            Err("it does not answer".to_owned())
+        }
+    }
+}
+
+/// Runs that could not be published and wait to be tried again.
+async fn publishing(store: &dyn RunStore) -> Found {
+    let filter = RunFilter { state: Some(State::Committing), limit: 100, ..RunFilter::default() };
+    let committing = store.list(&filter).await.map_err(|_| "the database does not answer".to_owned())?;
+    let waiting: Vec<String> = committing
+        .iter()
+        .filter_map(|run| run.error.as_ref().map(|error| format!("run {}: {}", run.id, error.title)))
+        .collect();
+    if waiting.is_empty() { Ok("no run waits to be published".to_owned()) } else { Err(waiting.join("; ")) }
+}
+
+async fn on_disk(warehouse: Warehouse, check: impl FnOnce(&Warehouse) -> Found + Send + 'static) -> Found {
+    let done = tokio::task::spawn_blocking(move || check(&warehouse)).await;
+    done.unwrap_or_else(|error| Err(error.to_string()))
+}
+
+fn identity(warehouse: &Warehouse) -> Found {
+    warehouse.check_identity().map(|()| "it is this database's".to_owned()).map_err(|error| {
+        tracing::warn!(%error, "the warehouse is not well");
+        error.to_string()
+    })
+}
+
+fn held_too_long(warehouse: &Warehouse, names: &[String], patience: Duration) -> Found {
+    let held = names.iter().filter_map(|name| {
+        let holder = warehouse.lock_holder(name)?;
+        let seconds = held_for(&holder);
+        let run = holder.run.map_or_else(String::new, |run| format!(" for run {run}"));
+        (seconds > patience).then(|| {
+            format!("{name}: held for {} s by {} (process {}){run}", seconds.as_secs(), holder.worker, holder.pid)
+        })
+    });
+    let held: Vec<String> = held.collect();
+    if held.is_empty() { Ok("none is held for long".to_owned()) } else { Err(held.join("; ")) }
+}
+
+fn held_for(holder: &Holder) -> Duration {
+    (Utc::now() - holder.since).to_std().unwrap_or_default()
+}

@@ -1,0 +1,46 @@
+//! The sweeper: removes staging that nobody needs, at start and at intervals.
+
+use crate::store::{RunStore, StagingVerdict};
+use crate::table::Warehouse;
+use crate::telemetry::METRIC_SWEPT;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// Sweeps until `shutdown`.
+pub(super) async fn run(store: Arc<dyn RunStore>, warehouse: Warehouse, every: Duration, shutdown: CancellationToken) {
+    while !shutdown.is_cancelled() {
+        if let Err(error) = sweep(store.as_ref(), &warehouse).await {
+            tracing::warn!(error = format!("{error:#}"), "staging could not be swept, trying again later");
+        }
+        tokio::select! {
+            () = tokio::time::sleep(every) => {}
+            () = shutdown.cancelled() => {}
+        }
+    }
+}
+
+/// Lists folders first, then asks the database: a folder made in between is not in the list, and a token that lost its
+/// run in between only waits for the next round.
+async fn sweep(store: &dyn RunStore, warehouse: &Warehouse) -> anyhow::Result<()> {
+    let listing = warehouse.clone();
+    let folders = tokio::task::spawn_blocking(move || {
+        listing.check_identity()?;
+        listing.staged_folders()
+    })
+    .await??;
+    let asked: Vec<_> = folders.iter().map(|(run, token, _)| (*run, *token)).collect();
+    let verdicts = store.staging_verdicts(&asked).await?;
+    for ((run, token), verdict) in asked.into_iter().zip(verdicts) {
+        if verdict != StagingVerdict::Remove {
+            continue;
+        }
+        let removing = warehouse.clone();
+        tokio::task::spawn_blocking(move || removing.remove_staged(run, token)).await??;
+        tracing::info!(run.id = %run, "swept an attempt's staging");
+        metrics::counter!(METRIC_SWEPT).increment(1);
+    }
+    let emptying = warehouse.clone();
+    tokio::task::spawn_blocking(move || emptying.remove_empty_staging()).await??;
+    Ok(())
+}

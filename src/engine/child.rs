@@ -1,0 +1,241 @@
+//! The engine in a child process of the same binary.
+//!
+//! The streaming engine cannot be cancelled, has no memory limit, and maps its sources into memory (a file cut short
+//! while it is read kills the process): so it runs where it can be killed, limited and survived. The parent writes one
+//! request line to the child's standard input and keeps it open; the child answers in JSON lines on its standard output
+//! and ends itself when its standard input does, for then its parent is gone.
+
+use super::error::{compute_failure, lost, service_failure};
+use super::{Engine, EngineError, Job, Report, polars};
+use crate::run::{Progress, RunError};
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+use std::io::{BufRead, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{ExitCode, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{Child, Command};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+/// How often the child tells how many rows it has read.
+const PROGRESS_EVERY: Duration = Duration::from_millis(200);
+/// How much of the child's last words is kept.
+const LAST_WORDS_BYTES: usize = 4096;
+
+/// Runs each job in a child process.
+#[derive(Debug, Clone)]
+pub struct ChildEngine {
+    /// The binary to start with the verb `engine`: this one.
+    pub program: PathBuf,
+    /// The memory that the child may use for its data; none for no limit.
+    pub memory_mb: Option<u64>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Request {
+    job: Job,
+    memory_mb: Option<u64>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Message {
+    Progress(Progress),
+    Report(Box<Report>),
+    Failed(RunError),
+}
+
+#[async_trait]
+impl Engine for ChildEngine {
+    async fn compute(
+        &self,
+        job: Job,
+        progress: watch::Sender<Progress>,
+        cancel: CancellationToken,
+    ) -> Result<Report, EngineError> {
+        let mut child = self.spawn()?;
+        let answer = tokio::select! {
+            answer = converse(&mut child, Request { job, memory_mb: self.memory_mb }, &progress) => answer,
+            () = cancel.cancelled() => Err(EngineError::Cancelled),
+        };
+        // Whatever the answer, nothing of the child may run when this returns.
+        let ended = stop(&mut child).await;
+        match answer {
+            Ok(Some(Message::Report(report))) => Ok(*report),
+            Ok(Some(Message::Failed(error))) => Err(EngineError::Failed(error)),
+            Ok(Some(Message::Progress(_)) | None) => Err(died(&mut child, ended).await),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl ChildEngine {
+    fn spawn(&self) -> Result<Child, EngineError> {
+        Command::new(&self.program)
+            .arg("engine")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(|e| {
+                let detail = format!("{}: {e}", self.program.display());
+                service_failure("engine-not-started", "The engine's process could not be started", detail)
+            })
+    }
+}
+
+/// Sends the request and reads until the answer; none where the child ends without one. The child's standard input
+/// stays open until then.
+async fn converse(
+    child: &mut Child,
+    request: Request,
+    progress: &watch::Sender<Progress>,
+) -> Result<Option<Message>, EngineError> {
+    let broken = |e: &dyn std::fmt::Display| lost(format!("its messages could not be read: {e}"));
+    let (Some(mut input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+        return Err(broken(&"it has no standard input or output"));
+    };
+    let mut line = serde_json::to_vec(&request).map_err(|e| broken(&e))?;
+    line.push(b'\n');
+    if input.write_all(&line).await.is_err() || input.flush().await.is_err() {
+        return Ok(None);
+    }
+    let mut lines = BufReader::new(output).lines();
+    while let Some(line) = lines.next_line().await.map_err(|e| broken(&e))? {
+        match serde_json::from_str(&line).map_err(|e| broken(&e))? {
+            Message::Progress(now) => {
+                progress.send_replace(now);
+            }
+            answer => return Ok(Some(answer)),
+        }
+    }
+    Ok(None)
+}
+
+/// Ends the child, if it has not ended, and waits for it.
+async fn stop(child: &mut Child) -> std::io::Result<ExitStatus> {
+    // A child that gave its answer or died is a zombie by now, or soon; killing it changes nothing.
+    let already = tokio::time::timeout(Duration::from_millis(20), child.wait()).await;
+    match already {
+        Ok(ended) => ended,
+        Err(_) => {
+            child.start_kill()?;
+            child.wait().await
+        }
+    }
+}
+
+async fn died(child: &mut Child, ended: std::io::Result<ExitStatus>) -> EngineError {
+    let mut words = Vec::new();
+    if let Some(errors) = child.stderr.as_mut() {
+        // The child is dead: what it said is all there.
+        let _ = tokio::time::timeout(Duration::from_secs(1), errors.read_to_end(&mut words)).await;
+    }
+    let tail = words.len().saturating_sub(LAST_WORDS_BYTES);
+    let words = String::from_utf8_lossy(words.get(tail..).unwrap_or_default()).trim().to_owned();
+    let how = match ended {
+        Ok(status) => match status.signal() {
+            Some(signal) => format!("killed by signal {signal}"),
+            None => format!("ended with {status}"),
+        },
+        Err(e) => format!("could not be waited for: {e}"),
+    };
+    lost(if words.is_empty() { how } else { format!("{how}; its last words: {words}") })
+}
+
+/// The child's side: the hidden verb `engine`.
+pub fn serve_child() -> ExitCode {
+    let mut line = String::new();
+    let read = std::io::stdin().lock().read_line(&mut line);
+    let request: Request = match read.map(|_| serde_json::from_str(&line)) {
+        Ok(Ok(request)) => request,
+        _ => return ExitCode::from(2),
+    };
+    std::thread::spawn(end_with_the_parent);
+    if let Some(megabytes) = request.memory_mb {
+        limit_memory(megabytes);
+    }
+    let speaker = Arc::new(Speaker::default());
+    let telling = Arc::clone(&speaker);
+    std::thread::spawn(move || telling.tell_rows_read());
+    let compute = std::panic::AssertUnwindSafe(|| polars::compute(&request.job, speaker.as_ref()));
+    let answer = match std::panic::catch_unwind(compute) {
+        Ok(Ok(report)) => Message::Report(Box::new(report)),
+        Ok(Err(EngineError::Failed(error))) => Message::Failed(error),
+        Ok(Err(EngineError::Cancelled)) => return ExitCode::from(2),
+        Err(panic) => match compute_failure("engine-panicked", "The computation failed", panic_text(panic.as_ref())) {
+            EngineError::Failed(error) => Message::Failed(error),
+            EngineError::Cancelled => return ExitCode::from(2),
+        },
+    };
+    speaker.say(&answer);
+    ExitCode::SUCCESS
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|t| (*t).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "the engine panicked".to_owned())
+}
+
+fn end_with_the_parent() {
+    let mut rest = Vec::new();
+    let _ = std::io::Read::read_to_end(&mut std::io::stdin(), &mut rest);
+    std::process::exit(3);
+}
+
+/// Limits private memory, not the address space: the sources are mapped. Allocations beyond it abort the process.
+fn limit_memory(megabytes: u64) {
+    let bytes = megabytes.saturating_mul(1 << 20);
+    let limit = rustix::process::Rlimit { current: Some(bytes), maximum: Some(bytes) };
+    let _ = rustix::process::setrlimit(rustix::process::Resource::Data, limit);
+}
+
+/// Says what the engine has to say, one JSON line after the other.
+#[derive(Default)]
+struct Speaker {
+    rows_read: Arc<AtomicU64>,
+    last: Mutex<Option<Progress>>,
+}
+
+impl Speaker {
+    fn say(&self, message: &Message) {
+        let Ok(mut line) = serde_json::to_vec(message) else { return };
+        line.push(b'\n');
+        let mut out = std::io::stdout().lock();
+        if out.write_all(&line).and_then(|()| out.flush()).is_err() {
+            // Nobody listens any more.
+            std::process::exit(3);
+        }
+    }
+
+    fn tell_rows_read(&self) {
+        let mut told = 0;
+        loop {
+            std::thread::sleep(PROGRESS_EVERY);
+            let rows = self.rows_read.load(Ordering::Relaxed);
+            let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            if let Some(progress) = last.filter(|_| rows != told) {
+                told = rows;
+                self.say(&Message::Progress(Progress { rows_read: rows, ..progress }));
+            }
+        }
+    }
+}
+
+impl polars::Listener for Speaker {
+    fn at(&self, progress: &Progress) {
+        let progress = Progress { rows_read: self.rows_read.load(Ordering::Relaxed), ..progress.clone() };
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(progress.clone());
+        self.say(&Message::Progress(progress));
+    }
+
+    fn rows_read(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.rows_read)
+    }
+}

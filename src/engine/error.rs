@@ -1,0 +1,28 @@
+//! Failures of the engine, classed where they arise.
+
+use super::EngineError;
+use crate::run::{FailureClass, RunError};
+
+/// A failure of the sources.
+pub(super) fn source_failure(kind: &str, title: &str, detail: String) -> EngineError {
+    failure(FailureClass::Source, kind, title, detail)
+}
+
+/// A failure that trying again does not change.
+pub(super) fn compute_failure(kind: &str, title: &str, detail: String) -> EngineError {
+    failure(FailureClass::Compute, kind, title, detail)
+}
+
+/// A failure of the disk or of the machine.
+pub(super) fn service_failure(kind: &str, title: &str, detail: String) -> EngineError {
+    failure(FailureClass::Service, kind, title, detail)
+}
+
+/// The engine's process died.
+pub(super) fn lost(detail: String) -> EngineError {
+    failure(FailureClass::Lost, "engine-lost", "The engine's process died", detail)
+}
+
+fn failure(class: FailureClass, kind: &str, title: &str, detail: String) -> EngineError {
+    EngineError::Failed(RunError { kind: kind.to_owned(), title: title.to_owned(), detail, class })
+}

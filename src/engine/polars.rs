@@ -1,0 +1,262 @@
+//! What the engine does inside its process: sources to staged files and a report, with Polars.
+//!
+//! The story: plan the files, look at each by its own schema, cut them to the row groups that matter, judge and group
+//! every row in one streaming pass, settle the books, then sort, split and write the partitions.
+
+mod books;
+mod convert;
+mod exact;
+mod files;
+mod lower;
+mod measures;
+mod output;
+mod query;
+mod scope;
+mod time;
+
+use super::error::{compute_failure, source_failure};
+use super::{EngineError, Job, Report};
+use crate::partition::PartitionKey;
+use crate::pipeline::sources::{self, SourcePlan};
+use crate::pipeline::{self, Definition};
+use crate::run::{Progress, Scope, Stage, StagedPartition, Totals};
+use ::polars::prelude as pl;
+use ::polars::prelude::IntoLazy;
+use books::Books;
+use files::{LocalListing, LookedAt};
+use query::{VERDICT, Verdict};
+use scope::{Allowed, value_name, values_at};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+/// Tells the progress; `rows_read` moves by itself while rows are read.
+pub(super) trait Listener {
+    /// The attempt is here now.
+    fn at(&self, progress: &Progress);
+    /// The count of rows read, to be looked at while [`Stage::Scanning`] goes on.
+    fn rows_read(&self) -> Arc<AtomicU64>;
+}
+
+/// Computes a job in this process.
+pub(super) fn compute(job: &Job, listener: &dyn Listener) -> Result<Report, EngineError> {
+    let definition = pipeline::parse(&job.definition, "the stored definition").map_err(|errors| {
+        let detail = errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+        compute_failure("definition-refused", "The stored definition is refused by this version", detail)
+    })?;
+    let mut progress = Progress::at(Stage::Listing);
+    listener.at(&progress);
+    let listing = LocalListing { root: &job.source_root };
+    let plan = sources::plan(&definition, &job.scope, &listing).map_err(EngineError::Failed)?;
+    let files = look_at(&definition, job, &plan)?;
+
+    progress.stage = Stage::Scanning;
+    progress.files = files.len() as u64;
+    progress.rows = files.iter().map(LookedAt::rows).sum();
+    listener.at(&progress);
+    let mut books = Books::default();
+    let grouped = scan(&definition, &files, &mut books, listener)?;
+    for file in &files {
+        file.check_unchanged()?;
+    }
+    books.check_rejected(&definition, &files)?;
+
+    progress.stage = Stage::Staging;
+    let partitions = stage(&definition, job, grouped.as_ref(), &books, &mut progress, listener)?;
+    Ok(Report {
+        partitions,
+        rows: books.counts(&files)?,
+        sources: files.iter().map(LookedAt::report).collect(),
+        warnings: books.warnings(&definition, &plan, &files),
+    })
+}
+
+fn look_at(definition: &Definition, job: &Job, plan: &SourcePlan) -> Result<Vec<LookedAt>, EngineError> {
+    let open = |planned: &sources::PlannedFile| {
+        let allowed = Allowed::of(&definition.partition, &job.scope, &planned.serves);
+        LookedAt::open(definition, &job.source_root, planned.clone(), allowed)
+    };
+    plan.files.iter().map(open).collect()
+}
+
+/// Reads the files and groups their rows; none where statistics place all of them out of scope.
+fn scan(
+    definition: &Definition,
+    files: &[LookedAt],
+    books: &mut Books,
+    listener: &dyn Listener,
+) -> Result<Option<pl::DataFrame>, EngineError> {
+    let mut frames = Vec::new();
+    for (index, file) in files.iter().enumerate() {
+        let reading = query::reading(definition, file);
+        for (values, rows) in &reading.placed {
+            books.enter_placed(definition, index, values, *rows);
+        }
+        let scans = query::scan(definition, file, index, &reading.stretches, &listener.rows_read());
+        frames.extend(scans.map_err(|e| engine_error(&e))?);
+    }
+    if frames.is_empty() {
+        return Ok(None);
+    }
+    let run = || -> pl::PolarsResult<pl::DataFrame> {
+        let union = pl::UnionArgs { parallel: true, rechunk: false, maintain_order: false, ..Default::default() };
+        let judged = pl::concat(frames, union)?;
+        let grouped = query::group(definition, judged).collect_with_engine(pl::Engine::Streaming)?;
+        Ok(grouped.unwrap_single())
+    };
+    let grouped = match run() {
+        Ok(grouped) => grouped,
+        Err(error) => {
+            // A file that was changed meanwhile explains whatever the reader says.
+            for file in files {
+                file.check_unchanged()?;
+            }
+            return Err(engine_error(&error));
+        }
+    };
+    books.enter(definition, &grouped).map_err(|e| engine_error(&e))?;
+    Ok(Some(grouped))
+}
+
+/// Sorts the rows in scope, splits them by partition and writes each partition's file.
+fn stage(
+    definition: &Definition,
+    job: &Job,
+    grouped: Option<&pl::DataFrame>,
+    books: &Books,
+    progress: &mut Progress,
+    listener: &dyn Listener,
+) -> Result<Vec<StagedPartition>, EngineError> {
+    let mut out = match grouped {
+        Some(grouped) => {
+            let rows = sorted(definition, grouped)?;
+            let parts = split(definition, &rows).map_err(|e| engine_error(&e))?;
+            progress.partitions = parts.len() as u64;
+            listener.at(progress);
+            let mut out = Vec::new();
+            for (number, (key, mut part)) in parts.into_iter().enumerate() {
+                out.push(stage_one(definition, job, number, &key, &mut part, books.source_rows(&key))?);
+                progress.partitions_staged += 1;
+                listener.at(progress);
+            }
+            out
+        }
+        None => Vec::new(),
+    };
+    output::sync_folder(&job.staging)?;
+    if let Scope::Partitions(keys) = &job.scope {
+        let made: std::collections::BTreeSet<PartitionKey> = out.iter().map(|p| p.partition.clone()).collect();
+        out.extend(keys.iter().filter(|key| !made.contains(*key)).map(without_rows));
+    }
+    out.sort_by(|a, b| a.partition.cmp(&b.partition));
+    Ok(out)
+}
+
+/// The finished rows in scope with their partition values, sorted by partition and dimensions: a total order, since the
+/// rows are groups.
+fn sorted(definition: &Definition, grouped: &pl::DataFrame) -> Result<pl::DataFrame, EngineError> {
+    let polars = |e: pl::PolarsError| engine_error(&e);
+    let in_scope = pl::col(VERDICT).eq(pl::lit(Verdict::InScope as i32));
+    let grouped = grouped.clone().lazy().filter(in_scope).collect().map_err(polars)?;
+    let mut columns = Vec::new();
+    for at in 0..definition.partition.columns().len() {
+        columns.push(grouped.column(&value_name(at)).map_err(polars)?.clone());
+    }
+    for (at, dimension) in definition.dimensions.iter().enumerate() {
+        let column = grouped.column(&query::dimension_column(at)).map_err(polars)?;
+        columns.push(column.clone().with_name(dimension.name.as_str().into()));
+    }
+    let keys: Vec<pl::PlSmallStr> = columns.iter().map(|c| c.name().clone()).collect();
+    for (at, measure) in definition.measures.iter().enumerate() {
+        columns.push(measures::finish(measure, at, &grouped)?);
+    }
+    let frame = pl::DataFrame::new(grouped.height(), columns).map_err(polars)?;
+    let mut frame = frame.sort(keys, pl::SortMultipleOptions::default()).map_err(polars)?;
+    frame.rechunk_mut();
+    Ok(frame)
+}
+
+/// The rows of each partition, without the partition values.
+fn split(definition: &Definition, rows: &pl::DataFrame) -> pl::PolarsResult<Vec<(PartitionKey, pl::DataFrame)>> {
+    let spec = &definition.partition;
+    let names: Vec<pl::PlSmallStr> = (0..spec.columns().len()).map(value_name).collect();
+    let without_values = rows.drop_many(names);
+    let mut out = Vec::new();
+    let mut start = 0;
+    while start < rows.height() {
+        let values = values_at(rows, spec, start)?;
+        let end = end_of(rows, spec, start, values.as_ref())?;
+        if let Some(key) = values.and_then(|values| spec.key(&values)) {
+            let mut part = without_values.slice(i64::try_from(start).unwrap_or(i64::MAX), end - start);
+            part.rechunk_mut();
+            out.push((key, part));
+        }
+        start = end;
+    }
+    Ok(out)
+}
+
+/// The first row after `start` with other partition values, by bisection: rows are sorted by them.
+fn end_of(
+    rows: &pl::DataFrame,
+    spec: &crate::partition::PartitionSpec,
+    start: usize,
+    values: Option<&Vec<crate::partition::PartitionValue>>,
+) -> pl::PolarsResult<usize> {
+    let (mut same, mut other) = (start, rows.height());
+    while other - same > 1 {
+        let middle = same + (other - same) / 2;
+        if values_at(rows, spec, middle)?.as_ref() == values { same = middle } else { other = middle }
+    }
+    Ok(other)
+}
+
+fn stage_one(
+    definition: &Definition,
+    job: &Job,
+    number: usize,
+    key: &PartitionKey,
+    part: &mut pl::DataFrame,
+    source_rows: u64,
+) -> Result<StagedPartition, EngineError> {
+    let totals = measures::totals(definition, part)?;
+    let rows = part.height() as u64;
+    let types = definition.dimensions.iter().map(|d| (&d.name, &d.expr.data_type));
+    let types = types.chain(definition.measures.iter().map(|m| (&m.name, &m.data_type)));
+    let columns: pl::PolarsResult<Vec<pl::Column>> =
+        types.map(|(name, data_type)| measures::to_file(part.column(name)?, data_type)).collect();
+    let mut frame =
+        columns.and_then(|columns| pl::DataFrame::new(part.height(), columns)).map_err(|e| engine_error(&e))?;
+    frame.rechunk_mut();
+    let file = format!("{number:05}.parquet");
+    let written = output::write(&job.staging.join(&file), &mut frame)?;
+    Ok(StagedPartition {
+        partition: key.clone(),
+        file: Some(file),
+        rows,
+        totals,
+        source_rows,
+        bytes: written.bytes,
+        sha256: written.sha256,
+    })
+}
+
+fn without_rows(key: &PartitionKey) -> StagedPartition {
+    StagedPartition {
+        partition: key.clone(),
+        file: None,
+        rows: 0,
+        totals: Totals::default(),
+        source_rows: 0,
+        bytes: 0,
+        sha256: String::new(),
+    }
+}
+
+/// What Polars says, classed: trouble with reading is the sources', all else will not change by trying again.
+fn engine_error(error: &pl::PolarsError) -> EngineError {
+    let detail = error.to_string();
+    match error {
+        pl::PolarsError::IO { .. } => source_failure("source-unreadable", "A source file cannot be read", detail),
+        _ => compute_failure("engine-error", "The computation failed", detail),
+    }
+}

@@ -1,0 +1,172 @@
+//! Exact numbers: integers of 64 or 128 bits that stand for `value * 10^-scale`.
+
+use ::polars::prelude as pl;
+use ::polars::prelude::{IntoColumn, NewChunkedArray};
+
+/// Powers of ten up to the 38 digits that a decimal has.
+pub(super) fn power_of_ten(exponent: u8) -> i128 {
+    10i128.checked_pow(u32::from(exponent)).unwrap_or(i128::MAX)
+}
+
+/// The integer type for numbers of so many digits.
+pub(super) fn digits_type(precision: u8) -> pl::DataType {
+    if precision <= 18 { pl::DataType::Int64 } else { pl::DataType::Int128 }
+}
+
+/// How digits are dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rounding {
+    /// Ties away from zero.
+    HalfAwayFromZero,
+    /// Towards minus infinity.
+    Down,
+    /// Towards plus infinity.
+    Up,
+    /// Not at all: a value that would lose a digit becomes null.
+    Exact,
+}
+
+/// One number from one scale to another; none where it does not fit 128 bits, or may not be rounded.
+pub(super) fn rescale_one(value: i128, from: u8, to: u8, rounding: Rounding) -> Option<i128> {
+    if to >= from {
+        return value.checked_mul(10i128.checked_pow(u32::from(to - from))?);
+    }
+    let divisor = 10i128.checked_pow(u32::from(from - to))?;
+    let (quotient, rest) = (value / divisor, value % divisor);
+    match rounding {
+        Rounding::Exact => (rest == 0).then_some(quotient),
+        Rounding::Down => Some(if rest < 0 { quotient - 1 } else { quotient }),
+        Rounding::Up => Some(if rest > 0 { quotient + 1 } else { quotient }),
+        Rounding::HalfAwayFromZero => {
+            let away = rest.unsigned_abs() >= divisor.unsigned_abs().div_ceil(2);
+            Some(if away { quotient + value.signum() } else { quotient })
+        }
+    }
+}
+
+/// A column of 128-bit numbers from one scale to another.
+pub(super) fn rescale(column: &pl::Column, from: u8, to: u8, rounding: Rounding) -> pl::PolarsResult<pl::Column> {
+    map_i128(column, |v| rescale_one(v, from, to, rounding))
+}
+
+/// `-x`
+#[expect(clippy::needless_pass_by_value, reason = "the signature that the engine's maps have")]
+pub(super) fn negate(column: pl::Column) -> pl::PolarsResult<pl::Column> {
+    let to = column.dtype().clone();
+    map_i128(&column.cast(&pl::DataType::Int128)?, i128::checked_neg)?.cast(&to)
+}
+
+/// `abs(x)`
+#[expect(clippy::needless_pass_by_value, reason = "the signature that the engine's maps have")]
+pub(super) fn absolute(column: pl::Column) -> pl::PolarsResult<pl::Column> {
+    let to = column.dtype().clone();
+    map_i128(&column.cast(&pl::DataType::Int128)?, i128::checked_abs)?.cast(&to)
+}
+
+/// The nearest double of `value * 10^-scale`.
+#[expect(clippy::needless_pass_by_value, reason = "the signature that the engine's maps have")]
+pub(super) fn to_float(column: pl::Column, scale: u8) -> pl::PolarsResult<pl::Column> {
+    let wide = column.cast(&pl::DataType::Int128)?;
+    let values = wide.as_materialized_series().i128()?.iter().map(|v| v.map(|v| float(v, scale)));
+    Ok(pl::Float64Chunked::from_iter_options(column.name().clone(), values).into_column())
+}
+
+/// The nearest double of one number.
+pub(super) fn float(value: i128, scale: u8) -> f64 {
+    const EXACT: i128 = 1 << 53;
+    if (-EXACT..=EXACT).contains(&value) && scale <= 22 {
+        // Both are doubles, so the quotient is rounded once.
+        return value as f64 / power_of_ten(scale) as f64;
+    }
+    crate::run::decimal_text(value, scale).parse().unwrap_or(f64::NAN)
+}
+
+/// Maps a 128-bit column value by value; none becomes null.
+pub(super) fn map_i128(column: &pl::Column, f: impl Fn(i128) -> Option<i128>) -> pl::PolarsResult<pl::Column> {
+    let values = column.as_materialized_series().i128()?.iter().map(|v| v.and_then(&f));
+    Ok(pl::Int128Chunked::from_iter_options(column.name().clone(), values).into_column())
+}
+
+/// A double as a decimal's unscaled integer, as Spark does it: its shortest decimal text, rounded half away from zero.
+/// None for what is not finite or has more digits than `precision`.
+pub(super) fn from_double(x: f64, precision: u8, scale: u8) -> Option<i128> {
+    if !x.is_finite() {
+        return None;
+    }
+    let limit = power_of_ten(precision);
+    if scale <= 22 {
+        let factor = power_of_ten(scale) as f64;
+        let c = (x * factor).round();
+        // Fewer than 16 digits that give x back are its shortest text.
+        if c.abs() < 1e15 && c / factor == x {
+            let c = c as i128;
+            return (c.abs() < limit).then_some(c);
+        }
+    }
+    let unscaled = from_text(&format!("{x:e}"), scale)?;
+    (unscaled.unsigned_abs() < limit.unsigned_abs()).then_some(unscaled)
+}
+
+/// `d.ddde±x` as an unscaled integer, rounded half away from zero.
+fn from_text(text: &str, scale: u8) -> Option<i128> {
+    let (mantissa, exponent) = text.split_once('e')?;
+    let exponent: i32 = exponent.parse().ok()?;
+    let (whole, part) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let digits: i128 = format!("{whole}{part}").parse().ok()?;
+    // digits * 10^shift is the value at the wanted scale.
+    let shift = exponent - i32::try_from(part.len()).ok()? + i32::from(scale);
+    match u8::try_from(shift) {
+        Ok(up) => digits.checked_mul(10i128.checked_pow(u32::from(up))?),
+        Err(_) => {
+            let down = u8::try_from(-shift).unwrap_or(u8::MAX);
+            if down > 38 { Some(0) } else { rescale_one(digits, down, 0, Rounding::HalfAwayFromZero) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn doubles_become_decimals_by_their_shortest_text() {
+        let cents = |x| from_double(x, 18, 2);
+        assert_eq!([cents(1.145), cents(0.125), cents(-0.125)], [Some(115), Some(13), Some(-13)]);
+        assert_eq!([cents(1e16), cents(f64::NAN), cents(f64::NEG_INFINITY)], [None, None, None]);
+        assert_eq!(
+            [cents(9_999_999_999_999.99), cents(1e15), cents(1e-300)],
+            [Some(999_999_999_999_999), Some(100_000_000_000_000_000), Some(0)]
+        );
+        assert_eq!(from_double(0.1, 38, 30), Some(10i128.pow(29)));
+        assert_eq!(from_double(2.675, 5, 2), Some(268), "the text is 2.675 although the double is below it");
+    }
+
+    #[test]
+    fn the_fast_path_agrees_with_the_text() {
+        let mut seed = 7u64;
+        for _ in 0..200_000 {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let x = (seed >> 11) as f64 / 1e6 - 4e9;
+            let slow = from_text(&format!("{x:e}"), 2);
+            assert_eq!(from_double(x, 18, 2), slow, "{x}");
+        }
+    }
+
+    #[test]
+    fn dropping_digits_rounds_as_named() {
+        let at = |v, rounding| rescale_one(v, 2, 0, rounding);
+        assert_eq!([at(150, Rounding::HalfAwayFromZero), at(-150, Rounding::HalfAwayFromZero)], [Some(2), Some(-2)]);
+        assert_eq!([at(149, Rounding::HalfAwayFromZero), at(-149, Rounding::HalfAwayFromZero)], [Some(1), Some(-1)]);
+        assert_eq!(
+            [at(-101, Rounding::Down), at(-101, Rounding::Up), at(101, Rounding::Up)],
+            [Some(-2), Some(-1), Some(2)]
+        );
+        assert_eq!([at(100, Rounding::Exact), at(101, Rounding::Exact)], [Some(1), None]);
+        assert_eq!(rescale_one(i128::MAX, 0, 1, Rounding::Exact), None);
+    }
+
+    #[test]
+    fn floats_of_exact_numbers_are_the_nearest() {
+        assert_eq!([float(115, 2), float(-1, 0), float(10i128.pow(37), 37)], [1.15, -1.0, 1.0]);
+    }
+}

@@ -1,0 +1,248 @@
+//! The query: every row judged once, and grouped by what was judged, its partition and its dimensions.
+
+use super::convert::convert;
+use super::exact::{map_i128, power_of_ten};
+use super::files::LookedAt;
+use super::lower::{balanced, keep_type, lower};
+use super::scope::{value_name, value_of};
+use crate::partition::PartitionValue;
+use crate::pipeline::sources::Serves;
+use crate::pipeline::{Aggregate, Definition, Expr};
+use ::polars::prelude as pl;
+use ::polars::prelude::lit;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The column of verdicts: [`Verdict::code`].
+pub(super) const VERDICT: &str = "\u{1}verdict";
+/// The column with the source rows of a group.
+pub(super) const ROWS: &str = "\u{1}rows";
+const BAD: &str = "\u{1}bad";
+
+/// What a row was judged to be, in the order of judgement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It has no partition value. Counted by file.
+    Nowhere,
+    /// Its partition is out of scope, or its file is none of its partition's. Counted by file.
+    OutOfScope,
+    /// A value does not fit its type, or a null is where none may be.
+    Rejected,
+    /// `where` is not true for it.
+    Filtered,
+    /// It goes into its partition.
+    InScope,
+}
+
+impl Verdict {
+    const ALL: [Verdict; 5] =
+        [Verdict::Nowhere, Verdict::OutOfScope, Verdict::Rejected, Verdict::Filtered, Verdict::InScope];
+
+    /// The verdict and, where it is counted by file, the file, as one number: grouping by one column is cheaper.
+    fn code(self, file: usize) -> i32 {
+        let file = i32::try_from(file).unwrap_or(i32::MAX / 8);
+        match self {
+            Verdict::Nowhere | Verdict::OutOfScope => file * 8 + self as i32,
+            _ => self as i32,
+        }
+    }
+
+    /// The verdict and the file of a code.
+    pub(super) fn of_code(code: i32) -> Option<(Self, usize)> {
+        let verdict = Self::ALL.get(usize::try_from(code % 8).ok()?)?;
+        Some((*verdict, usize::try_from(code / 8).ok()?))
+    }
+}
+
+/// The names of a measure's columns in the grouped frame.
+pub(super) fn measure_column(at: usize, part: &str) -> pl::PlSmallStr {
+    format!("\u{1}m{at}{part}").into()
+}
+
+/// The name of a dimension's column in the grouped frame.
+pub(super) fn dimension_column(at: usize) -> pl::PlSmallStr {
+    format!("\u{1}d{at}").into()
+}
+
+/// What a scan found out before it reads: per file, the stretches of rows to read, and the rows that statistics
+/// already place outside the scope.
+pub(super) struct Reading {
+    /// Offset and length of the stretches to read.
+    pub(super) stretches: Vec<(u64, u64)>,
+    /// Rows out of scope by their partition values.
+    pub(super) placed: Vec<(Vec<PartitionValue>, u64)>,
+}
+
+/// Cuts a file to the row groups that may hold rows of the scope.
+pub(super) fn reading(definition: &Definition, file: &LookedAt) -> Reading {
+    let places = match file.allowed.condition() {
+        None => vec![None; file.row_groups.len()],
+        Some(_) => file.placed(definition),
+    };
+    let mut out = Reading { stretches: Vec::new(), placed: Vec::new() };
+    let mut offset = 0;
+    for (rows, place) in file.row_groups.iter().zip(places) {
+        match place.filter(|values| !file.allowed.contains(values)) {
+            Some(values) => out.placed.push((values, *rows)),
+            None => match out.stretches.last_mut() {
+                Some((start, length)) if *start + *length == offset => *length += rows,
+                _ => out.stretches.push((offset, *rows)),
+            },
+        }
+        offset += rows;
+    }
+    out.stretches.retain(|(_, rows)| *rows > 0);
+    out
+}
+
+/// The judged rows of a file, all files alike in schema.
+pub(super) fn scan(
+    definition: &Definition,
+    file: &LookedAt,
+    index: usize,
+    stretches: &[(u64, u64)],
+    rows_read: &Arc<AtomicU64>,
+) -> pl::PolarsResult<Vec<pl::LazyFrame>> {
+    let args = pl::ScanArgsParquet { glob: false, cache: false, use_statistics: false, ..Default::default() };
+    let whole = stretches == [(0, file.rows())];
+    let path = file.path.to_string_lossy();
+    let mut out = Vec::new();
+    for (offset, length) in stretches {
+        let frame = pl::LazyFrame::scan_parquet(pl::PlRefPath::new(path.as_ref()), args.clone())?;
+        let frame =
+            if whole { frame } else { frame.slice(i64::try_from(*offset).unwrap_or(i64::MAX), index_size(*length)) };
+        out.push(judged(definition, file, index, frame, rows_read));
+    }
+    Ok(out)
+}
+
+fn index_size(rows: u64) -> pl::IdxSize {
+    pl::IdxSize::try_from(rows).unwrap_or(pl::IdxSize::MAX)
+}
+
+fn judged(
+    definition: &Definition,
+    file: &LookedAt,
+    index: usize,
+    frame: pl::LazyFrame,
+    rows_read: &Arc<AtomicU64>,
+) -> pl::LazyFrame {
+    let spec = definition.partition.columns();
+    let mut columns = Vec::new();
+    let mut bad = Vec::new();
+    for (column, found) in definition.source.columns.iter().zip(&file.physical) {
+        let name = column.name.as_str();
+        let Some(conversion) = convert(pl::col(name), found, &column.data_type) else { continue };
+        columns.push(conversion.expr.alias(name));
+        if column.not_null {
+            bad.push(pl::col(name).is_null());
+        } else if conversion.lossy {
+            let was_null = format!("\u{1}null {name}");
+            columns.push(pl::col(name).is_null().alias(was_null.as_str()));
+            bad.push(pl::col(name).is_null().and(pl::col(was_null.as_str()).not()));
+        }
+    }
+    let counter = Arc::clone(rows_read);
+    let mut values: Vec<pl::Expr> = spec
+        .iter()
+        .enumerate()
+        .filter_map(|(i, p)| {
+            let contract = definition.column(&p.source)?;
+            Some(value_of(definition, p, &contract.data_type).alias(value_name(i)))
+        })
+        .collect();
+    if let Some(first) = values.first_mut() {
+        // Rows are counted where each passes once.
+        *first = first.clone().map(
+            move |column| {
+                counter.fetch_add(column.len() as u64, Ordering::Relaxed);
+                Ok(column)
+            },
+            keep_type,
+        );
+    }
+    values.extend(definition.source.columns.iter().map(|c| pl::col(c.name.as_str())));
+    let any_bad = balanced(bad, pl::Expr::or);
+    if let Some(any_bad) = &any_bad {
+        values.push(any_bad.clone().alias(BAD));
+    }
+    let verdict = verdict(definition, file, index, any_bad.is_some());
+    let mut judged = vec![verdict.alias(VERDICT)];
+    judged.extend((0..spec.len()).map(|i| pl::col(value_name(i))));
+    judged.extend(definition.source.columns.iter().map(|c| pl::col(c.name.as_str())));
+    frame.select(columns).select(values).select(judged)
+}
+
+fn verdict(definition: &Definition, file: &LookedAt, index: usize, may_be_bad: bool) -> pl::Expr {
+    let code = |verdict: Verdict| lit(verdict.code(index));
+    let mut out = code(Verdict::InScope);
+    if let Some(filter) = &definition.filter {
+        let kept = lower(definition, filter).fill_null(lit(false));
+        out = pl::when(kept).then(out).otherwise(code(Verdict::Filtered));
+    }
+    if may_be_bad {
+        out = pl::when(pl::col(BAD)).then(code(Verdict::Rejected)).otherwise(out);
+    }
+    if let Some(condition) = file.allowed.condition() {
+        out = pl::when(condition).then(out).otherwise(code(Verdict::OutOfScope));
+    }
+    let nowhere = (0..definition.partition.columns().len()).map(|i| pl::col(value_name(i)).is_null()).collect();
+    match balanced(nowhere, pl::Expr::or) {
+        Some(nowhere) => pl::when(nowhere).then(code(Verdict::Nowhere)).otherwise(out),
+        None => out,
+    }
+}
+
+/// Groups judged rows: by verdict, partition and, for rows in scope, dimensions.
+pub(super) fn group(definition: &Definition, judged: pl::LazyFrame) -> pl::LazyFrame {
+    let in_scope = pl::col(VERDICT).eq(lit(Verdict::InScope.code(0)));
+    let mut keys = vec![pl::col(VERDICT)];
+    keys.extend((0..definition.partition.columns().len()).map(|i| pl::col(value_name(i))));
+    for (i, dimension) in definition.dimensions.iter().enumerate() {
+        let value = lower(definition, &dimension.expr);
+        keys.push(pl::when(in_scope.clone()).then(value).otherwise(lit(pl::Null {})).alias(dimension_column(i)));
+    }
+    let mut aggregates = vec![pl::len().cast(pl::DataType::Int64).alias(ROWS)];
+    for (i, measure) in definition.measures.iter().enumerate() {
+        aggregates.extend(parts(definition, i, &measure.aggregate));
+    }
+    judged.group_by(keys).agg(aggregates)
+}
+
+/// The aggregates that a measure is made of.
+fn parts(definition: &Definition, at: usize, aggregate: &Aggregate) -> Vec<pl::Expr> {
+    let name = |part: &str| measure_column(at, part);
+    let value = |x: &Expr| lower(definition, x);
+    match aggregate {
+        Aggregate::CountRows => Vec::new(),
+        Aggregate::Count(x) => vec![value(x).count().cast(pl::DataType::Int64).alias(name("count"))],
+        Aggregate::CountDistinct(x) => vec![
+            value(x).n_unique().cast(pl::DataType::Int64).alias(name("distinct")),
+            value(x).null_count().cast(pl::DataType::Int64).alias(name("nulls")),
+        ],
+        Aggregate::Min(x) => vec![value(x).min().alias(name("value"))],
+        Aggregate::Max(x) => vec![value(x).max().alias(name("value"))],
+        Aggregate::Sum(x) | Aggregate::Avg(x) => {
+            let mut out = sums(value(x).cast(pl::DataType::Int128), x.data_type.digits().map_or(38, |d| d.0), at);
+            out.push(value(x).count().cast(pl::DataType::Int64).alias(name("count")));
+            out
+        }
+    }
+}
+
+/// Numbers of up to 19 digits cannot overflow 128 bits in any number of rows. Wider ones are summed in two halves that
+/// cannot either, and put together with a check.
+fn sums(wide: pl::Expr, precision: u8, at: usize) -> Vec<pl::Expr> {
+    let half = power_of_ten(18);
+    if precision <= 19 {
+        return vec![wide.sum().alias(measure_column(at, "sum"))];
+    }
+    let high = wide.clone().map(move |c| map_i128(&c, |v| Some(v.div_euclid(half))), keep_type);
+    let low = wide.map(move |c| map_i128(&c, |v| Some(v.rem_euclid(half))), keep_type);
+    vec![high.sum().alias(measure_column(at, "high")), low.sum().alias(measure_column(at, "low"))]
+}
+
+/// Whether strays of this file are told apart as next door.
+pub(super) fn has_neighbours(serves: &Serves) -> bool {
+    !matches!(serves, Serves::Scope)
+}

@@ -1,0 +1,115 @@
+//! What lies in a table: live files, and data files that are not ours.
+
+use super::{PART_FILE, TableError, TableResult, Warehouse, disk};
+use crate::partition::{PartitionKey, PartitionSpec};
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use walkdir::WalkDir;
+
+/// A file, or another thing that is no folder, that a reader of the table may take for data.
+#[derive(Debug)]
+pub(super) struct DataFile {
+    pub(super) path: PathBuf,
+    /// The folder below the table, `/` between its parts, if the file is what the one file of a partition would be.
+    pub(super) key_text: Option<String>,
+}
+
+impl Warehouse {
+    /// The digest of a partition's live file in hex, hashed anew; none where there is none.
+    pub fn live_sha256(&self, pipeline: &str, key: &PartitionKey) -> TableResult<Option<String>> {
+        let folder = self.partition_folder(pipeline, key)?;
+        if !disk::is_folder_below(self.root(), &folder)? {
+            return Ok(None);
+        }
+        let path = folder.join(PART_FILE);
+        match disk::open_regular(&path)? {
+            Some(mut file) => disk::sha256(&mut file, &path).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The data files in these partitions' folders, at any depth, that are not their one file: readers would count both.
+    pub fn foreign_files(&self, pipeline: &str, keys: &[PartitionKey]) -> TableResult<Vec<PathBuf>> {
+        let table = self.table_folder(pipeline)?;
+        let mut foreign = Vec::new();
+        for key in keys {
+            let folder = self.partition_folder(pipeline, key)?;
+            let files = self.data_files(&table, &folder)?.into_iter();
+            foreign.extend(files.filter(|f| f.key_text.as_deref() != Some(key.as_str())).map(|f| f.path));
+        }
+        foreign.sort();
+        foreign.dedup();
+        Ok(foreign)
+    }
+
+    /// The data files anywhere in a table that are not the one file of a partition, by `spec` or one of `known` (the
+    /// catalog's, which an earlier definition may have cut otherwise): a full run must not leave them to be counted.
+    pub fn foreign_files_of_table(
+        &self,
+        pipeline: &str,
+        spec: &PartitionSpec,
+        known: &[PartitionKey],
+    ) -> TableResult<Vec<PathBuf>> {
+        let known: BTreeSet<&str> = known.iter().map(PartitionKey::as_str).collect();
+        let is_ours = |text: &str| known.contains(text) || parse(spec, text).is_some();
+        let files = self.table_files(pipeline)?.into_iter();
+        Ok(files.filter(|f| !f.key_text.as_deref().is_some_and(is_ours)).map(|f| f.path).collect())
+    }
+
+    /// The partitions that have a file, whether the catalog knows them or not, in the order of their keys.
+    pub fn live_partitions(&self, pipeline: &str, spec: &PartitionSpec) -> TableResult<Vec<PartitionKey>> {
+        let files = self.table_files(pipeline)?.into_iter();
+        let keys: BTreeSet<PartitionKey> = files.filter_map(|f| parse(spec, &f.key_text?)).collect();
+        Ok(keys.into_iter().collect())
+    }
+
+    /// Everything in a table that a reader may take for data, sorted by path.
+    pub(super) fn table_files(&self, pipeline: &str) -> TableResult<Vec<DataFile>> {
+        let table = self.table_folder(pipeline)?;
+        self.data_files(&table, &table)
+    }
+
+    fn data_files(&self, table: &Path, folder: &Path) -> TableResult<Vec<DataFile>> {
+        let mut files = Vec::new();
+        if !disk::is_folder_below(self.root(), folder)? {
+            return Ok(files);
+        }
+        let walk = WalkDir::new(folder).min_depth(1).sort_by_file_name().follow_links(false).into_iter();
+        for entry in walk.filter_entry(|entry| !is_hidden(entry.file_name())) {
+            match entry {
+                Ok(entry) if entry.file_type().is_dir() => {}
+                Ok(entry) => {
+                    let is_part = entry.file_type().is_file() && entry.file_name() == PART_FILE;
+                    let key_text = if is_part { key_text(table, entry.path()) } else { None };
+                    files.push(DataFile { path: entry.into_path(), key_text });
+                }
+                Err(e) => {
+                    let path = e.path().unwrap_or(folder).to_owned();
+                    let source = std::io::Error::from(e);
+                    // Another run of the same table may be clearing its partitions meanwhile.
+                    if source.kind() != ErrorKind::NotFound {
+                        return Err(TableError::io("list", &path, source));
+                    }
+                }
+            }
+        }
+        Ok(files)
+    }
+}
+
+pub(super) fn parse(spec: &PartitionSpec, text: &str) -> Option<PartitionKey> {
+    spec.parse_key(text).ok().filter(|key| key.as_str() == text)
+}
+
+fn key_text(table: &Path, file: &Path) -> Option<String> {
+    let below = file.parent()?.strip_prefix(table).ok()?;
+    Some(below.to_str()?.to_owned())
+}
+
+/// Whether readers pass over a name: Spark's rule, by which a folder `_column=value` is a partition.
+fn is_hidden(name: &OsStr) -> bool {
+    let name = name.as_encoded_bytes();
+    name.starts_with(b".") || (name.starts_with(b"_") && !name.contains(&b'=')) || name.ends_with(b".crc")
+}

@@ -1,0 +1,124 @@
+//! Staging folders: where attempts write, outside every table and on the same file system; and their sweeping.
+
+use super::{TableError, TableResult, Warehouse, disk};
+use crate::run::{ClaimToken, RunId};
+use std::fs::{self, DirEntry};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use uuid::Uuid;
+
+pub(super) const STAGING: &str = ".staging";
+
+/// How often a folder is made again that a sweeper or a clearing run takes away meanwhile.
+pub(super) const MAKE_TRIES: u32 = 16;
+
+impl Warehouse {
+    pub(super) fn staging_root(&self) -> PathBuf {
+        self.root().join(STAGING)
+    }
+
+    /// An attempt's own folder, there or not.
+    pub fn staging(&self, run: RunId, token: ClaimToken) -> PathBuf {
+        self.staging_of_run(run).join(token.to_string())
+    }
+
+    fn staging_of_run(&self, run: RunId) -> PathBuf {
+        self.staging_root().join(run.to_string())
+    }
+
+    /// Makes an attempt's own folder and those above it, each with its parent synced. It must not be there: a claim
+    /// makes it once, and "not found" later on ends the attempt.
+    pub fn make_staging(&self, run: RunId, token: ClaimToken) -> TableResult<PathBuf> {
+        self.check_identity()?;
+        disk::make_folder(&self.staging_root())?;
+        let folder = self.staging(run, token);
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            // A sweeper may take the run's folder, empty for a moment, away between the two.
+            match disk::make_folder(&self.staging_of_run(run)).and_then(|_| disk::make_folder(&folder)) {
+                Ok(true) => return Ok(folder),
+                Ok(false) => return Err(TableError::StagingTaken(folder)),
+                Err(TableError::Io { source, .. }) if source.kind() == ErrorKind::NotFound && tries < MAKE_TRIES => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Removes all that a run has staged. Only for a run that can have no other attempt: after its own finish was
+    /// accepted. After a failure, another attempt may have begun: [`Warehouse::remove_staged`].
+    pub fn remove_staging(&self, run: RunId) -> TableResult<()> {
+        disk::remove_tree(&self.staging_of_run(run))
+    }
+
+    /// The staging folders of attempts. The sweeper lists them before it asks the database, so that one that is made
+    /// meanwhile is not judged by what was known before.
+    pub fn staged_folders(&self) -> TableResult<Vec<(RunId, ClaimToken, PathBuf)>> {
+        let mut found = Vec::new();
+        for run in folders(&self.staging_root())? {
+            let Some(run_id) = id_of(&run) else { continue };
+            for token in folders(&run)? {
+                if let Some(token_id) = id_of(&token) {
+                    found.push((RunId(run_id), ClaimToken(token_id), token));
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Removes one attempt's staging, and its run's folder if that is empty then.
+    pub fn remove_staged(&self, run: RunId, token: ClaimToken) -> TableResult<()> {
+        disk::remove_tree(&self.staging(run, token))?;
+        disk::remove_empty_folder(&self.staging_of_run(run)).map(drop)
+    }
+
+    /// Removes the folders of runs that have nothing staged, which a process that died leaves.
+    pub fn remove_empty_staging(&self) -> TableResult<()> {
+        for run in folders(&self.staging_root())? {
+            if id_of(&run).is_some() {
+                disk::remove_empty_folder(&run)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What lies in staging and is no attempt's folder: nothing that the sweeper touches, for `verify` to report.
+    pub fn unknown_staging(&self) -> TableResult<Vec<PathBuf>> {
+        let mut unknown = Vec::new();
+        for run in entries(&self.staging_root())? {
+            if !is_attempt_folder(&run) {
+                unknown.push(run.path());
+                continue;
+            }
+            unknown.extend(entries(&run.path())?.iter().filter(|token| !is_attempt_folder(token)).map(DirEntry::path));
+        }
+        Ok(unknown)
+    }
+}
+
+fn is_attempt_folder(entry: &DirEntry) -> bool {
+    entry.file_type().is_ok_and(|kind| kind.is_dir()) && id_of(&entry.path()).is_some()
+}
+
+/// The id that a folder is named after, if it is written as Refrain writes ids.
+fn id_of(path: &Path) -> Option<Uuid> {
+    let name = path.file_name()?.to_str()?;
+    Uuid::parse_str(name).ok().filter(|id| id.to_string() == name)
+}
+
+/// The folders in a folder, no symbolic links, sorted; none where it is not there.
+fn folders(path: &Path) -> TableResult<Vec<PathBuf>> {
+    let is_folder = |entry: &DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+    Ok(entries(path)?.iter().filter(|entry| is_folder(entry)).map(DirEntry::path).collect())
+}
+
+/// What is in a folder, sorted; nothing where it is not there.
+pub(super) fn entries(path: &Path) -> TableResult<Vec<DirEntry>> {
+    let listed = match fs::read_dir(path) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        listed => listed.and_then(Iterator::collect::<Result<Vec<_>, _>>),
+    };
+    let mut entries = listed.map_err(|e| TableError::io("list", path, e))?;
+    entries.sort_by_key(DirEntry::file_name);
+    Ok(entries)
+}

@@ -1,0 +1,139 @@
+//! The heartbeat of an attempt: it renews the lease, tells the progress, and stops the attempt when it must.
+
+use crate::run::{ClaimToken, Progress, RunId};
+use crate::store::{Change, Renewal, RunStore};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::{broadcast, watch};
+use tokio_util::sync::CancellationToken;
+
+/// Why an attempt was told to stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// Its lease is lost, or may be by now: it may not say anything about the run any more.
+    LeaseLost,
+    /// Somebody asked to cancel the run.
+    CancelAsked,
+    /// This process shuts down.
+    Shutdown,
+}
+
+/// A running heartbeat; it ends when this is dropped.
+pub(super) struct Heartbeat {
+    /// Cancelled when the attempt must stop.
+    pub(super) stop: CancellationToken,
+    why: watch::Receiver<Option<Stop>>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Heartbeat {
+    /// Starts to renew. `shutdown` stops the attempt as [`Stop::Shutdown`].
+    pub(super) fn start(
+        store: Arc<dyn RunStore>,
+        id: RunId,
+        token: ClaimToken,
+        lease: Duration,
+        progress: watch::Receiver<Progress>,
+        shutdown: CancellationToken,
+    ) -> Self {
+        let stop = CancellationToken::new();
+        let (tell, why) = watch::channel(None);
+        let beat = Beat { changes: store.changes(), store, id, token, lease, progress };
+        let stopping = stop.clone();
+        let task = tokio::spawn(async move {
+            let reason = tokio::select! {
+                reason = beat.run() => reason,
+                () = shutdown.cancelled() => Stop::Shutdown,
+            };
+            tell.send_replace(Some(reason));
+            stopping.cancel();
+        });
+        Self { stop, why, task }
+    }
+
+    /// Why the attempt was told to stop.
+    pub(super) fn why(&self) -> Stop {
+        self.why.borrow().unwrap_or(Stop::LeaseLost)
+    }
+}
+
+impl Drop for Heartbeat {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+struct Beat {
+    store: Arc<dyn RunStore>,
+    changes: broadcast::Receiver<Change>,
+    id: RunId,
+    token: ClaimToken,
+    lease: Duration,
+    progress: watch::Receiver<Progress>,
+}
+
+impl Beat {
+    /// Progress is told at most so often.
+    const PROGRESS_EVERY: Duration = Duration::from_millis(500);
+    /// A renewal that did not come through is tried again after this.
+    const RETRY: Duration = Duration::from_millis(500);
+
+    /// Renews until the attempt must stop.
+    ///
+    /// Trust in the lease ends a lease after the last accepted renewal was *sent*, less a margin: however slowly the
+    /// answer came, the database cannot have given the lease to another before that. It is a courtesy that saves work;
+    /// what protects the table is the token and the publish lock.
+    async fn run(mut self) -> Stop {
+        let margin = self.lease / 10;
+        let mut trusted_until = Instant::now() + self.lease - margin;
+        let mut next = Instant::now() + self.lease / 3;
+        loop {
+            self.wait(next).await;
+            let sent = Instant::now();
+            let progress = self.progress.borrow_and_update().clone();
+            let left = trusted_until.saturating_duration_since(sent);
+            let renewal = self.store.renew(self.id, self.token, self.lease, &progress);
+            match tokio::time::timeout(left, renewal).await {
+                Ok(Ok(Renewal::Held)) => {
+                    trusted_until = sent + self.lease - margin;
+                    next = sent + self.lease / 3;
+                }
+                Ok(Ok(Renewal::CancelAsked)) => return Stop::CancelAsked,
+                Ok(Ok(Renewal::Lost)) => return Stop::LeaseLost,
+                Ok(Err(error)) => {
+                    tracing::warn!(run.id = %self.id, %error, "the lease could not be renewed, trying again");
+                    next = sent + Self::RETRY;
+                }
+                Err(_) => return Stop::LeaseLost,
+            }
+            if Instant::now() >= trusted_until {
+                return Stop::LeaseLost;
+            }
+        }
+    }
+
+    /// Until the next renewal is due, there is progress to tell, or somebody changed the run (a cancellation).
+    async fn wait(&mut self, due: Instant) {
+        let earliest = tokio::time::sleep(Self::PROGRESS_EVERY);
+        let changed = async {
+            loop {
+                match self.changes.recv().await {
+                    Ok(Change::Run(id)) if id == self.id => return,
+                    Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
+                    Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
+                }
+            }
+        };
+        let progressed = async {
+            earliest.await;
+            if self.progress.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            () = tokio::time::sleep_until(due.into()) => {}
+            () = changed => {}
+            () = progressed => {}
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Black-box tests: the real binary, started as an operator would, over both stores.
+
+mod bad_input;
+mod crash;
+mod database;
+mod files;
+mod idempotency;
+mod names;
+mod numbers;
+mod partitions;
+mod place;
+mod server;
+
+use files::{Column, Shape, Trip, month_of_trips, summed, trips_of, write_parquet};
+use place::Place;
+use serde_json::Value;
+use server::{Server, field_of};
+use std::collections::BTreeMap;
+
+/// Which database the service runs over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Store {
+    /// The default, a file in the data folder.
+    Sqlite,
+    /// A database of the test's own in the cluster that `REFRAIN_TEST_DATABASE_URL` names.
+    Postgres,
+}
+
+/// The months of [`write_quarter`].
+const MONTHS: [&str; 3] = ["2024-01", "2024-02", "2024-03"];
+
+/// Writes `raw/trips_2024-01.parquet` to `-03`, of three physical shapes, some late trips in the file of the month next
+/// door; answers all the trips.
+fn write_quarter(place: &Place, trips_per_month: u32) -> Vec<Trip> {
+    let [mut january, mut february, mut march] = MONTHS.map(|month| month_of_trips(month, trips_per_month));
+    let all = [january.clone(), february.clone(), march.clone()].concat();
+    february.extend(january.drain(..7));
+    february.extend(march.drain(..5));
+    march.extend(february.drain(..3));
+    for ((month, trips), shape) in
+        MONTHS.iter().zip([january, february, march]).zip([Shape::Wide, Shape::Narrow, Shape::Floating])
+    {
+        place.source(&format!("raw/trips_{month}.parquet"), trips_of(&trips, shape));
+    }
+    all
+}
+
+/// Checks what a table lists against the trips that went in.
+fn assert_totals(listed: &BTreeMap<String, Value>, expected: &BTreeMap<String, (i64, String)>) {
+    let totals = |entry: &Value| {
+        let totals = &entry["totals"];
+        (totals["trips"].as_i64().unwrap(), totals["revenue"].as_str().unwrap().to_owned())
+    };
+    let listed: BTreeMap<_, _> = listed.iter().map(|(key, entry)| (key.clone(), totals(entry))).collect();
+    assert_eq!(&listed, expected);
+}
+
+/// The trips pipeline: trips and revenue per zone and hour, by the month of the pickup.
+fn trips_pipeline(name: &str, path: &str, source: &str, more: &str) -> String {
+    format!(
+        r#"
+name = "{name}"
+description = "Trips and revenue per zone and hour"
+{more}
+
+[source]
+format = "parquet"
+path = {path}
+{source}
+
+[source.columns]
+pickup = "datetime"
+zone = "int32"
+amount = "decimal(18,2)"
+
+[partition]
+pickup_month = {{ month_of = "pickup" }}
+
+[dimensions]
+zone = "zone"
+pickup_hour = {{ truncate = "pickup", to = "hour" }}
+
+[measures]
+trips = "count(*)"
+revenue = "sum(amount)"
+"#
+    )
+}

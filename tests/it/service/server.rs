@@ -1,0 +1,199 @@
+//! A `refrain serve` process, and the calls that an orchestrator makes.
+
+use reqwest::{Client, Method, StatusCode, header::HeaderMap};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::sync::Once;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, Instant};
+use tokio::process::{Child, Command};
+
+const READY_WITHIN: Duration = Duration::from_secs(60);
+const RUN_ENDS_WITHIN: Duration = Duration::from_secs(120);
+const STOPS_WITHIN: Duration = Duration::from_secs(30);
+
+/// A running server; killed with the test.
+pub(super) struct Server {
+    process: Child,
+    base: String,
+    client: Client,
+    log: PathBuf,
+}
+
+/// An HTTP answer with its body read.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: u16,
+    pub(super) headers: HeaderMap,
+    pub(super) body: String,
+}
+
+impl Answer {
+    pub(super) fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|e| panic!("no JSON ({e}): {self:?}"))
+    }
+
+    pub(super) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+
+    /// The id of the run that the answer shows.
+    pub(super) fn run_id(&self) -> String {
+        self.json()["id"].as_str().unwrap_or_else(|| panic!("no run: {self:?}")).to_owned()
+    }
+}
+
+impl Server {
+    /// Starts the binary and waits until it is ready.
+    pub(super) async fn start(work: &Path, flags: &[String], environment: &[(&str, &str)]) -> Self {
+        let port = free_port();
+        let log = work.join(format!("server-{port}.log"));
+        let output = std::fs::File::options().create(true).append(true).open(&log).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_refrain"));
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("REFRAIN_")) {
+            command.env_remove(name);
+        }
+        let process = command
+            .args(["serve", "--listen", &format!("127.0.0.1:{port}")])
+            .args(flags)
+            .envs(environment.iter().copied())
+            .current_dir(work)
+            .stdin(Stdio::null())
+            .stdout(output.try_clone().unwrap())
+            .stderr(output)
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let mut server = Self { process, base: format!("http://127.0.0.1:{port}"), client: client(), log };
+        server.wait_until_ready().await;
+        server
+    }
+
+    async fn wait_until_ready(&mut self) {
+        let end = Instant::now() + READY_WITHIN;
+        loop {
+            if let Some(status) = self.process.try_wait().unwrap() {
+                panic!("the server ended at once ({status}): {}", self.log_tail());
+            }
+            match self.client.get(format!("{}/readyz", self.base)).send().await {
+                Ok(answer) if answer.status() == StatusCode::OK => return,
+                _ if Instant::now() > end => panic!("the server was not ready in time: {}", self.log_tail()),
+                _ => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+        }
+    }
+
+    /// The end of what the server wrote.
+    pub(super) fn log_tail(&self) -> String {
+        let text = String::from_utf8_lossy(&std::fs::read(&self.log).unwrap()).into_owned();
+        let lines: Vec<&str> = text.lines().rev().take(30).collect();
+        lines.into_iter().rev().collect::<Vec<_>>().join("\n")
+    }
+
+    /// SIGKILL, and wait for its end.
+    pub(super) async fn kill(mut self) {
+        self.process.kill().await.unwrap();
+    }
+
+    /// SIGTERM, and wait for its end.
+    pub(super) async fn stop(mut self) -> ExitStatus {
+        let id = i32::try_from(self.process.id().unwrap()).unwrap();
+        rustix::process::kill_process(rustix::process::Pid::from_raw(id).unwrap(), rustix::process::Signal::TERM)
+            .unwrap();
+        match tokio::time::timeout(STOPS_WITHIN, self.process.wait()).await {
+            Ok(status) => status.unwrap(),
+            Err(_) => panic!("the server did not stop in time: {}", self.log_tail()),
+        }
+    }
+
+    /// Any request; `body` goes as it is, said to be JSON.
+    pub(super) async fn call(&self, method: Method, path: &str, key: Option<&str>, body: Option<String>) -> Answer {
+        let mut request = self.client.request(method, format!("{}{path}", self.base));
+        if let Some(key) = key {
+            request = request.header("idempotency-key", key);
+        }
+        if let Some(body) = body {
+            request = request.header("content-type", "application/json").body(body);
+        }
+        let answer = request.send().await.unwrap_or_else(|e| panic!("no answer from {path}: {e:?}"));
+        let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
+        Answer { status, headers, body: answer.text().await.unwrap() }
+    }
+
+    pub(super) async fn get(&self, path: &str) -> Answer {
+        self.call(Method::GET, path, None, None).await
+    }
+
+    pub(super) async fn submit(&self, key: &str, body: &Value) -> Answer {
+        self.call(Method::POST, "/runs", Some(key), Some(body.to_string())).await
+    }
+
+    /// Submits a run that must be accepted; answers its id.
+    pub(super) async fn accept(&self, key: &str, body: &Value) -> String {
+        let answer = self.submit(key, body).await;
+        assert_eq!(answer.status, 202, "{answer:?}");
+        answer.run_id()
+    }
+
+    /// Waits until a run has ended.
+    pub(super) async fn wait(&self, id: &str) -> Value {
+        let end = Instant::now() + RUN_ENDS_WITHIN;
+        loop {
+            let answer = self.get(&format!("/runs/{id}?wait=10")).await;
+            assert_eq!(answer.status, 200, "{answer:?}");
+            let run = answer.json();
+            match run["state"].as_str().unwrap() {
+                "succeeded" | "failed" | "cancelled" => return run,
+                _ => assert!(Instant::now() < end, "it did not end: {run:#}\n{}", self.log_tail()),
+            }
+        }
+    }
+
+    /// Submits a run, which must be new, and waits for its end in this state.
+    pub(super) async fn run_to(&self, state: &str, key: &str, body: &Value) -> Value {
+        let id = self.accept(key, body).await;
+        let run = self.wait(&id).await;
+        assert_eq!(run["state"], state, "{run:#}\n{}", self.log_tail());
+        run
+    }
+
+    /// Submits a run, which must be new and succeed.
+    pub(super) async fn run(&self, key: &str, body: &Value) -> Value {
+        self.run_to("succeeded", key, body).await
+    }
+
+    /// A table's listed partitions by their key.
+    pub(super) async fn partitions(&self, pipeline: &str) -> BTreeMap<String, Value> {
+        let answer = self.get(&format!("/pipelines/{pipeline}/partitions")).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+        let listed = answer.json()["partitions"].as_array().unwrap().clone();
+        listed.into_iter().map(|entry| (entry["partition"].as_str().unwrap().to_owned(), entry)).collect()
+    }
+}
+
+/// Of a run's partitions, one field of each by its key.
+pub(super) fn field_of(run: &Value, field: &str) -> BTreeMap<String, Value> {
+    let partitions = run["partitions"].as_array().unwrap();
+    partitions.iter().map(|p| (p["partition"].as_str().unwrap().to_owned(), p[field].clone())).collect()
+}
+
+fn client() -> Client {
+    static PROVIDER: Once = Once::new();
+    PROVIDER.call_once(|| drop(rustls::crypto::ring::default_provider().install_default()));
+    Client::builder().no_proxy().timeout(Duration::from_secs(60)).build().unwrap()
+}
+
+/// A port that nothing listens on, below those that the kernel hands out for outgoing connections.
+fn free_port() -> u16 {
+    static TRIED: AtomicU16 = AtomicU16::new(0);
+    let first = u16::try_from(std::process::id() % 100).unwrap() * 90;
+    loop {
+        let port = 10_000 + (first + TRIED.fetch_add(1, Ordering::Relaxed)) % 10_000;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! What a store's test lies in: a fresh database, a second way into it, and a say over time.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use refrain::store::{PostgresOptions, PostgresStore, RunStore, SqliteOptions, SqliteStore};
+use secrecy::SecretString;
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
+use std::str::FromStr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+pub(crate) struct Bed {
+    /// The store under test.
+    pub(crate) store: Arc<dyn RunStore>,
+    /// Another server's store over the same database; on SQLite, which has one server, the same.
+    pub(crate) other: Arc<dyn RunStore>,
+    time: Time,
+}
+
+enum Time {
+    Clock(Arc<Mutex<DateTime<Utc>>>),
+    Database(PgConnectOptions),
+}
+
+impl Bed {
+    /// Lets `duration` pass for leases and due times.
+    pub(crate) async fn pass(&self, duration: Duration) {
+        match &self.time {
+            Time::Clock(now) => *now.lock().unwrap() += duration,
+            // The clock is the server's own, so the deadlines come nearer instead.
+            Time::Database(connect) => {
+                let nearer = "update runs set due_at = due_at - make_interval(secs => $1), \
+                              lease_until = lease_until - make_interval(secs => $1) \
+                              where state in ('queued', 'running', 'committing')";
+                let mut connection = PgConnection::connect_with(connect).await.unwrap();
+                sqlx::query(nearer).bind(duration.as_secs_f64()).execute(&mut connection).await.unwrap();
+                connection.close().await.unwrap();
+            }
+        }
+    }
+}
+
+/// Runs a test on a SQLite file of its own.
+pub(crate) async fn on_sqlite(test: impl AsyncFnOnce(&Bed)) {
+    let folder = tempfile::tempdir().unwrap();
+    let now = Arc::new(Mutex::new(Utc::now()));
+    let clock = {
+        let now = now.clone();
+        // Each look at the clock is a moment later, as on a real one.
+        Arc::new(move || {
+            let mut now = now.lock().unwrap();
+            *now += TimeDelta::microseconds(1);
+            *now
+        })
+    };
+    let options = SqliteOptions { clock, ..SqliteOptions::default() };
+    let store: Arc<dyn RunStore> =
+        Arc::new(SqliteStore::open(&folder.path().join("refrain.db"), options).await.unwrap());
+    test(&Bed { other: store.clone(), store, time: Time::Clock(now) }).await;
+}
+
+/// Runs a test on a Postgres database of its own, with two servers' stores over it.
+pub(crate) async fn on_postgres(test: impl AsyncFnOnce(&Bed)) {
+    let database = PostgresDatabase::create().await;
+    let open = async || PostgresStore::connect(&database.url(), PostgresOptions::default()).await.unwrap();
+    let (store, other) = tokio::join!(open(), open());
+    let (first, second) = tokio::join!(store.migrate(), other.migrate());
+    first.and(second).unwrap();
+    let time = Time::Database(database.options.clone());
+    test(&Bed { store: Arc::new(store), other: Arc::new(other), time }).await;
+    database.drop().await;
+}
+
+/// A database of its own on the cluster that `REFRAIN_TEST_DATABASE_URL` names. One that a failed test leaves behind goes
+/// with the cluster.
+pub(crate) struct PostgresDatabase {
+    admin: String,
+    name: String,
+    pub(crate) options: PgConnectOptions,
+}
+
+impl PostgresDatabase {
+    pub(crate) async fn create() -> Self {
+        let admin = std::env::var("REFRAIN_TEST_DATABASE_URL").expect(
+            "REFRAIN_TEST_DATABASE_URL is not set: it names a Postgres cluster by a superuser's URL, and `./test` starts \
+             one; this test needs it and does not skip",
+        );
+        let name = format!("refrain_{}", uuid::Uuid::new_v4().simple());
+        let mut connection = PgConnection::connect(&admin).await.unwrap();
+        let create = format!("create database {name} template template0 encoding 'UTF8'");
+        sqlx::query(AssertSqlSafe(create)).execute(&mut connection).await.unwrap();
+        connection.close().await.unwrap();
+        let options = PgConnectOptions::from_str(&admin).unwrap().database(&name);
+        Self { admin, name, options }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn url(&self) -> SecretString {
+        let (server, _) = self.admin.rsplit_once('/').expect("a URL with a database");
+        format!("{server}/{}", self.name).into()
+    }
+
+    pub(crate) async fn drop(self) {
+        let mut connection = PgConnection::connect(&self.admin).await.unwrap();
+        let drop = format!("drop database {} with (force)", self.name);
+        sqlx::query(AssertSqlSafe(drop)).execute(&mut connection).await.unwrap();
+        connection.close().await.unwrap();
+    }
+}

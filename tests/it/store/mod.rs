@@ -1,0 +1,104 @@
+//! The conformance suite of the run store: every case on SQLite and on Postgres.
+
+mod bed;
+mod claiming;
+mod ending;
+mod fencing;
+mod finishing;
+mod make;
+mod postgres;
+mod reading;
+mod sqlite;
+mod submitting;
+
+/// Makes each case a test on both databases.
+macro_rules! conformance {
+    ($($module:ident { $($case:ident,)* })*) => {
+        mod on_sqlite { $($(
+            #[tokio::test(flavor = "multi_thread")]
+            async fn $case() {
+                super::bed::on_sqlite(async |bed| super::$module::$case(bed).await).await;
+            }
+        )*)* }
+        mod on_postgres { $($(
+            #[tokio::test(flavor = "multi_thread")]
+            async fn $case() {
+                super::bed::on_postgres(async |bed| super::$module::$case(bed).await).await;
+            }
+        )*)* }
+    };
+}
+
+conformance! {
+    submitting {
+        a_submitted_run_is_what_was_asked,
+        a_key_is_known_with_the_definition_of_its_acceptance,
+        a_taken_key_changes_nothing,
+        a_storm_under_one_key_makes_one_run,
+        a_queued_run_is_cancelled_at_once,
+        a_running_run_is_asked_to_stop,
+        what_is_decided_or_ended_is_not_cancelled,
+        a_retry_is_a_new_attempt_of_the_same_run_at_the_end_of_the_order,
+        a_retry_is_for_the_attempt_that_was_seen,
+        of_many_retries_at_once_one_is_accepted,
+        a_retry_needs_a_definition_of_its_pipeline,
+    }
+    claiming {
+        a_claimed_run_is_held,
+        overlapping_runs_go_in_the_order_of_their_numbers,
+        disjoint_runs_go_side_by_side,
+        pipelines_do_not_block_each_other,
+        full_overlaps_everything_of_its_pipeline,
+        a_retried_older_run_waits_for_a_running_younger_one,
+        a_run_that_is_not_due_blocks_the_younger_ones_that_overlap_it,
+        an_expired_committing_run_is_claimed_first_with_what_was_decided,
+        a_postponed_run_is_claimed_when_it_is_due,
+        a_lost_worker_is_replaced_until_its_run_has_lost_too_many,
+        a_run_that_was_asked_to_stop_is_cancelled_when_its_worker_is_lost,
+        an_expired_run_holds_its_partitions_until_it_is_taken_over,
+        claimers_at_once_never_hold_overlapping_runs,
+        numbers_become_visible_in_order,
+        a_failed_run_is_not_claimed,
+    }
+    fencing {
+        a_token_that_was_never_given_does_nothing,
+        a_worker_whose_run_was_taken_over_does_nothing,
+        a_worker_whose_run_was_queued_again_does_nothing,
+        a_lease_that_ran_out_unnoticed_is_renewed,
+        a_decision_is_made_once,
+        a_decision_is_for_the_scope_and_nothing_else,
+        a_cancellation_before_the_decision_wins,
+        a_repeated_finish_is_done_and_changes_nothing,
+        repeats_of_an_ending_are_done,
+    }
+    ending {
+        a_failure_to_be_retried_waits_with_its_error,
+        failures_are_counted_by_class,
+        a_failure_without_a_retry_ends_the_run,
+        a_dead_engine_counts_as_a_lost_worker,
+        a_released_run_comes_back_at_once_uncounted,
+        however_an_attempt_ends_a_cancellation_holds,
+        an_ending_with_a_result_is_refused,
+    }
+    finishing {
+        a_finished_run_has_its_report,
+        contents_are_replaced_and_cleared_with_a_version_each,
+        unchanged_leaves_who_wrote_it_and_says_who_confirmed_it,
+        unchanged_under_a_new_definition_is_a_change,
+        a_full_run_writes_and_clears_what_it_decided,
+        lost_staging_keeps_what_is_live_and_queues_the_rest,
+        lost_staging_of_a_full_run_forgets_its_scope,
+        disjoint_runs_finish_at_once,
+    }
+    reading {
+        the_database_has_an_identity_and_one_warehouse,
+        totals_are_over_the_range_and_not_over_the_page,
+        keys_are_ordered_byte_by_byte,
+        entries_are_those_asked_for,
+        listings_are_newest_first_and_filtered,
+        a_summary_sums_up_its_run,
+        staging_is_kept_for_who_may_need_it,
+        the_queue_is_counted,
+        changes_are_told_to_every_server,
+    }
+}

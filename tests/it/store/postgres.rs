@@ -1,0 +1,136 @@
+//! What only Postgres does: being out of reach, being asked by many at once.
+
+use super::bed::PostgresDatabase;
+use super::make::{claim_request, request, submit};
+use refrain::store::{PostgresOptions, PostgresStore, RunStore, StoreError};
+use sqlx::{Connection, PgConnection};
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::watch;
+
+fn hasty() -> PostgresOptions {
+    PostgresOptions {
+        acquire_timeout: Duration::from_millis(500),
+        statement_timeout: Duration::from_millis(500),
+        ..PostgresOptions::default()
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_accepts_and_says_nothing_is_unavailable_in_bounded_time() {
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("postgres://postgres@{}/refrain", silent.local_addr().unwrap());
+    let since = Instant::now();
+    let error = PostgresStore::connect(&url.into(), hasty()).await.unwrap_err();
+    assert!(matches!(error, StoreError::Unavailable(_)), "{error:?}");
+    assert!(since.elapsed() < Duration::from_secs(5), "{:?}", since.elapsed());
+}
+
+#[tokio::test]
+async fn a_url_that_is_none_is_a_mistake_in_the_settings() {
+    let error = PostgresStore::connect(&"not a url of ours".to_owned().into(), hasty()).await.unwrap_err();
+    assert!(matches!(error, StoreError::Setup(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_schema_that_is_not_there_is_no_passing_trouble() {
+    let database = PostgresDatabase::create().await;
+    let store = PostgresStore::connect(&database.url(), hasty()).await.unwrap();
+    let error = store.database_id().await.unwrap_err();
+    assert!(matches!(error, StoreError::Refused(_)), "{error:?}");
+    drop(store);
+    database.drop().await;
+}
+
+/// A step that waits for a lock longer than a statement may take is unavailable, undone, and leaves a usable store.
+#[tokio::test]
+async fn a_step_that_waits_too_long_is_unavailable() {
+    let database = PostgresDatabase::create().await;
+    let store = PostgresStore::connect(&database.url(), hasty()).await.unwrap();
+    store.migrate().await.unwrap();
+    let run = submit(&store, &request("trips", "a", &["p=1"])).await.id;
+    let mut blocker = PgConnection::connect_with(&database.options).await.unwrap();
+    sqlx::raw_sql("begin; lock table runs in exclusive mode").execute(&mut blocker).await.unwrap();
+    let error = store.cancel(run).await.unwrap_err();
+    assert!(matches!(error, StoreError::Unavailable(_)), "{error:?}");
+    sqlx::raw_sql("rollback").execute(&mut blocker).await.unwrap();
+    assert_eq!(store.claim(&claim_request()).await.unwrap().unwrap().run.id, run);
+    blocker.close().await.unwrap();
+    drop(store);
+    database.drop().await;
+}
+
+/// A claimer passes over a pipeline that another has, claims elsewhere, and comes back when there is nothing else.
+#[tokio::test]
+async fn a_pipeline_that_another_has_does_not_stop_the_others() {
+    let database = PostgresDatabase::create().await;
+    let store = PostgresStore::connect(&database.url(), hasty()).await.unwrap();
+    store.migrate().await.unwrap();
+    let trips = submit(&store, &request("trips", "a", &["p=1"])).await.id;
+    let fares = submit(&store, &request("fares", "b", &["p=1"])).await.id;
+    let mut holder = PgConnection::connect_with(&database.options).await.unwrap();
+    let lock = "begin; select pg_advisory_xact_lock(hashtextextended('refrain/trips', 0))";
+    sqlx::raw_sql(lock).execute(&mut holder).await.unwrap();
+    assert_eq!(store.claim(&claim_request()).await.unwrap().unwrap().run.id, fares);
+    let error = store.claim(&claim_request()).await.unwrap_err();
+    assert!(matches!(error, StoreError::Unavailable(_)), "{error:?}");
+    let error = store.submit(&request("trips", "c", &["p=1"])).await.unwrap_err();
+    assert!(matches!(error, StoreError::Unavailable(_)), "numbers are drawn under the lock: {error:?}");
+    sqlx::raw_sql("rollback").execute(&mut holder).await.unwrap();
+    assert_eq!(store.claim(&claim_request()).await.unwrap().unwrap().run.id, trips);
+    holder.close().await.unwrap();
+    drop(store);
+    database.drop().await;
+}
+
+/// Forwards bytes to the server, until it is told to keep them to itself.
+async fn proxy(server: String, open: watch::Receiver<bool>) -> std::net::SocketAddr {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let (server, open) = (server.clone(), open.clone());
+            tokio::spawn(async move {
+                let server = tokio::net::TcpStream::connect(server).await.unwrap();
+                let (from_client, to_client) = client.into_split();
+                let (from_server, to_server) = server.into_split();
+                tokio::join!(forward(from_client, to_server, open.clone()), forward(from_server, to_client, open));
+            });
+        }
+    });
+    address
+}
+
+async fn forward(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin, mut open: watch::Receiver<bool>) {
+    let mut bytes = [0; 4096];
+    while let Ok(n @ 1..) = from.read(&mut bytes).await {
+        if open.wait_for(|open| *open).await.is_err() || to.write_all(&bytes[..n]).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// The network swallows what is sent, without a word: every step is unavailable in bounded time, and when it is over the
+/// store works again.
+#[tokio::test]
+async fn a_network_that_hangs_is_unavailable_in_bounded_time_and_passes() {
+    let database = PostgresDatabase::create().await;
+    let (gate, open) = watch::channel(true);
+    let server = format!("{}:{}", database.options.get_host(), database.options.get_port());
+    let address = proxy(server, open).await;
+    let url = format!("postgres://{}@{address}/{}", database.options.get_username(), database.name());
+    let store = PostgresStore::connect(&url.into(), hasty()).await.unwrap();
+    store.migrate().await.unwrap();
+    let run = submit(&store, &request("trips", "a", &["p=1"])).await;
+    gate.send(false).unwrap();
+    for n in 0..4 {
+        let since = Instant::now();
+        let error = store.submit(&request("trips", &format!("cut-{n}"), &["p=1"])).await.unwrap_err();
+        assert!(matches!(error, StoreError::Unavailable(_)), "{error:?}");
+        assert!(since.elapsed() < Duration::from_secs(10), "{:?}", since.elapsed());
+    }
+    gate.send(true).unwrap();
+    assert_eq!(store.get(run.id).await.unwrap(), Some(run));
+    drop(store);
+    database.drop().await;
+}

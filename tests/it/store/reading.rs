@@ -1,0 +1,194 @@
+//! What the store answers: listings, totals, pages, verdicts, counts, wake-ups.
+
+use super::bed::Bed;
+use super::make::{
+    LEASE, claim, content, decide, decided, definition, fail, finish, key, publish, request, run, submit, submitted,
+};
+use refrain::run::{ClaimToken, Outcome, RunId, State, Totals};
+use refrain::store::{Change, Listing, PartitionFilter, QueueDepth, RunFilter, StagingVerdict};
+use tokio::sync::broadcast;
+
+/// The whole table on one page.
+pub(crate) fn everything() -> PartitionFilter {
+    PartitionFilter { limit: 1000, ..PartitionFilter::default() }
+}
+
+pub(crate) async fn the_database_has_an_identity_and_one_warehouse(bed: &Bed) {
+    bed.store.ping().await.unwrap();
+    let id = bed.store.database_id().await.unwrap();
+    assert_eq!(bed.other.database_id().await.unwrap(), id);
+    assert!(!id.is_nil());
+    assert_eq!(bed.store.warehouse_id().await.unwrap(), None);
+    let (first, second) = (uuid::Uuid::new_v4(), uuid::Uuid::new_v4());
+    assert_eq!(bed.store.bind_warehouse(first).await.unwrap(), first);
+    assert_eq!(bed.other.bind_warehouse(second).await.unwrap(), first, "one is bound");
+    assert_eq!(bed.store.warehouse_id().await.unwrap(), Some(first));
+}
+
+fn keys(listing: &Listing) -> Vec<&str> {
+    listing.entries.iter().map(|e| e.partition.as_str()).collect()
+}
+
+pub(crate) async fn totals_are_over_the_range_and_not_over_the_page(bed: &Bed) {
+    let months: Vec<_> = (1..=5).map(|n| decided(&format!("month=2024-0{n}"), Outcome::Created, n)).collect();
+    publish(bed, "1", months).await;
+    let list = async |filter: PartitionFilter| bed.store.partitions("trips", &filter).await.unwrap();
+    let all = list(everything()).await;
+    assert_eq!((all.version, all.partitions, all.rows, all.more), (1, 5, 15, false));
+    assert_eq!(all.entries.len(), 5);
+    assert_eq!(all.entries[2].content, content(3));
+    let expected: Vec<_> = (1..=5).map(|n| content(n).totals).collect();
+    assert_eq!(all.totals, Totals::roll_up(&expected));
+    let page = list(PartitionFilter { limit: 2, after: Some(key("month=2024-01")), ..everything() }).await;
+    assert_eq!((keys(&page), page.more), (vec!["month=2024-02", "month=2024-03"], true));
+    assert_eq!((page.partitions, page.rows, &page.totals), (5, 15, &all.totals));
+    let last = list(PartitionFilter { limit: 2, after: Some(key("month=2024-03")), ..everything() }).await;
+    assert_eq!((keys(&last), last.more), (vec!["month=2024-04", "month=2024-05"], false));
+    let (from, until) = (Some(key("month=2024-02")), Some(key("month=2024-04")));
+    let range = list(PartitionFilter { from, until, ..everything() }).await;
+    assert_eq!((keys(&range), range.partitions, range.rows), (vec!["month=2024-02", "month=2024-03"], 2, 5));
+    let none = bed.store.partitions("fares", &everything()).await.unwrap();
+    assert_eq!((none.version, none.partitions, none.rows, none.more), (0, 0, 0, false));
+    assert_eq!(none.totals, Totals::default());
+}
+
+pub(crate) async fn keys_are_ordered_byte_by_byte(bed: &Bed) {
+    let mut names = ["p=Z", "p=a", "p=é", "p=A", "p=a-b", "p=ab", "p=a b", "p=_", "p=10", "p=9", "p=日"];
+    publish(bed, "1", names.iter().map(|name| decided(name, Outcome::Created, 1)).collect()).await;
+    names.sort_unstable();
+    let all = bed.store.partitions("trips", &everything()).await.unwrap();
+    assert_eq!(keys(&all), names);
+    let entries = bed.store.entries("trips", None).await.unwrap();
+    assert!(entries.iter().map(|e| e.partition.as_str()).eq(names));
+    let filter = PartitionFilter { from: Some(key("p=Z")), until: Some(key("p=a-b")), ..everything() };
+    assert_eq!(keys(&bed.store.partitions("trips", &filter).await.unwrap()), ["p=Z", "p=_", "p=a", "p=a b"]);
+    let run_id = all.entries[0].run_id;
+    assert!(run(bed, run_id).await.partitions.iter().map(|p| p.partition.as_str()).eq(names));
+}
+
+pub(crate) async fn entries_are_those_asked_for(bed: &Bed) {
+    publish(bed, "1", vec![decided("p=1", Outcome::Created, 1), decided("p=2", Outcome::Created, 2)]).await;
+    let asked = [key("p=2"), key("p=3"), key("p=\"2\"")];
+    let found = bed.store.entries("trips", Some(&asked)).await.unwrap();
+    assert_eq!(found.iter().map(|e| e.content.rows).collect::<Vec<_>>(), [2]);
+    assert!(bed.store.entries("trips", Some(&[])).await.unwrap().is_empty());
+    assert!(bed.store.entries("fares", None).await.unwrap().is_empty());
+}
+
+pub(crate) async fn listings_are_newest_first_and_filtered(bed: &Bed) {
+    let first = publish(bed, "first", vec![decided("p=1", Outcome::Created, 1)]).await;
+    let failed = submitted(bed, "failed", &["p=1", "p=2"]).await;
+    fail(bed, failed).await;
+    let fares = submit(&*bed.store, &request("fares", "fares", &["p=1"])).await.id;
+    let last = submitted(bed, "last", &["p=2"]).await;
+    let list = async |filter: RunFilter| {
+        let limit = if filter.limit == 0 { 100 } else { filter.limit };
+        let found = bed.store.list(&RunFilter { limit, ..filter }).await.unwrap();
+        found.iter().map(|s| s.id).collect::<Vec<_>>()
+    };
+    let all = RunFilter::default;
+    assert_eq!(list(all()).await, [last, fares, failed, first]);
+    assert_eq!(list(RunFilter { limit: 2, ..all() }).await, [last, fares]);
+    assert_eq!(list(RunFilter { before: Some(fares), ..all() }).await, [failed, first]);
+    let trips = || RunFilter { pipeline: Some("trips".to_owned()), ..all() };
+    assert_eq!(list(trips()).await, [last, failed, first]);
+    assert_eq!(list(RunFilter { state: Some(State::Queued), ..all() }).await, [last, fares]);
+    assert_eq!(list(RunFilter { state: Some(State::Queued), ..trips() }).await, [last]);
+    assert_eq!(list(RunFilter { state: Some(State::Failed), ..trips() }).await, [failed]);
+    let on = |p: &str| RunFilter { partition: Some(key(p)), ..all() };
+    assert_eq!(list(on("p=1")).await, [fares, failed, first]);
+    assert_eq!(list(RunFilter { pipeline: Some("trips".to_owned()), ..on("p=1") }).await, [failed, first]);
+    assert_eq!(list(RunFilter { before: Some(failed), ..on("p=1") }).await, [first]);
+    assert_eq!(list(RunFilter { state: Some(State::Queued), limit: 1, ..on("p=2") }).await, [last]);
+    let (since, until) = (run(bed, first).await.created_at, run(bed, last).await.created_at);
+    let between = RunFilter { created_after: Some(since), created_before: Some(until), ..all() };
+    assert_eq!(list(between).await, [fares, failed]);
+}
+
+pub(crate) async fn a_summary_sums_up_its_run(bed: &Bed) {
+    let id = submitted(bed, "key-1", &["p=1", "p=2"]).await;
+    fail(bed, id).await;
+    let summary = bed.store.list(&RunFilter { limit: 1, ..RunFilter::default() }).await.unwrap().remove(0);
+    let run = run(bed, id).await;
+    assert_eq!((summary.id, summary.pipeline, summary.idempotency_key), (id, run.pipeline, run.idempotency_key));
+    assert_eq!((summary.mode, summary.state, summary.partitions, summary.attempts), (run.mode, run.state, 2, 1));
+    assert_eq!((summary.error, summary.created_at), (run.error, run.created_at));
+    assert_eq!((summary.started_at, summary.ended_at), (run.started_at, run.ended_at));
+}
+
+pub(crate) async fn staging_is_kept_for_who_may_need_it(bed: &Bed) {
+    let verdicts = async |folders: &[(RunId, ClaimToken)]| bed.store.staging_verdicts(folders).await.unwrap();
+    let id = submitted(bed, "a", &["p=1"]).await;
+    let lost = claim(bed, id).await;
+    bed.pass(LEASE).await;
+    let decider = claim(bed, id).await;
+    use StagingVerdict::{Keep, Remove, Unknown};
+    let foreign = (RunId::new(), decider.token);
+    let folders = [foreign, (id, decider.token), (id, lost.token), (id, ClaimToken::new())];
+    assert_eq!(verdicts(&folders).await, [Unknown, Keep, Remove, Remove]);
+    decide(bed, &decider, vec![decided("p=1", Outcome::Created, 1)]).await;
+    bed.pass(LEASE).await;
+    let finisher = claim(bed, id).await;
+    let folders = [(id, decider.token), (id, finisher.token), (id, lost.token)];
+    assert_eq!(verdicts(&folders).await, [Keep, Keep, Remove]);
+    finish(bed, &finisher).await;
+    assert_eq!(verdicts(&folders).await, [Remove, Remove, Remove]);
+    assert_eq!(verdicts(&[]).await, []);
+}
+
+pub(crate) async fn the_queue_is_counted(bed: &Bed) {
+    assert_eq!(bed.store.queue_depth().await.unwrap(), QueueDepth::default());
+    let ids: Vec<_> = [submitted(bed, "a", &["p=1"]).await, submitted(bed, "b", &["p=2"]).await].into();
+    submitted(bed, "c", &["p=1"]).await;
+    let first = claim(bed, ids[0]).await;
+    claim(bed, ids[1]).await;
+    decide(bed, &first, vec![decided("p=1", Outcome::Created, 1)]).await;
+    bed.pass(LEASE).await;
+    let depth = bed.store.queue_depth().await.unwrap();
+    assert_eq!((depth.queued, depth.running, depth.committing), (1, 1, 1));
+    assert!(depth.oldest_due.unwrap() >= LEASE, "{depth:?}");
+}
+
+/// The next change that is of this kind; the others are passed over.
+async fn heard(changes: &mut broadcast::Receiver<Change>, expected: Change) {
+    let waiting = async { while changes.recv().await.unwrap() != expected {} };
+    let heard = tokio::time::timeout(std::time::Duration::from_secs(20), waiting).await;
+    assert!(heard.is_ok(), "nobody told of {expected:?}");
+}
+
+pub(crate) async fn changes_are_told_to_every_server(bed: &Bed) {
+    let (mut here, mut there) = (bed.store.changes(), bed.other.changes());
+    // On Postgres the other server first has to listen; it says so with a wake-up of its own.
+    let asked = request("trips", "a", &["p=1"]);
+    let probe = async {
+        for n in 0.. {
+            submit(&*bed.store, &request("probe", &format!("probe-{n}"), &["p=1"])).await;
+            let wait = tokio::time::timeout(std::time::Duration::from_millis(200), there.recv());
+            if let Ok(Ok(Change::Run(_))) = wait.await {
+                break;
+            }
+        }
+    };
+    probe.await;
+    let id = submit(&*bed.store, &asked).await.id;
+    for changes in [&mut here, &mut there] {
+        heard(changes, Change::Run(id)).await;
+        heard(changes, Change::Queue).await;
+    }
+    let claimed = loop {
+        let claimed = super::make::try_claim(bed).await.unwrap();
+        if claimed.run.id == id {
+            break claimed;
+        }
+    };
+    let _ = bed.store.cancel(id).await.unwrap();
+    heard(&mut here, Change::Run(id)).await;
+    heard(&mut there, Change::Run(id)).await;
+    let stop = super::make::ended(refrain::run::AttemptOutcome::Cancelled, None, None);
+    assert_eq!(bed.store.end_attempt(id, claimed.token, &stop).await.unwrap(), refrain::store::Fenced::Done);
+    heard(&mut here, Change::Queue).await;
+    heard(&mut there, Change::Queue).await;
+    let _ = bed.store.retry(id, None, &definition("trips", 1)).await.unwrap();
+    heard(&mut here, Change::Queue).await;
+    heard(&mut there, Change::Queue).await;
+}

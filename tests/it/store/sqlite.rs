@@ -1,0 +1,54 @@
+//! What only SQLite does: the lock of the serving process, the look beside it, the takeover at the start.
+
+use super::make::{claim_request, decided, decision, request, submit};
+use refrain::run::{AttemptOutcome, Outcome, State};
+use refrain::store::{Begun, RunStore, SqliteOptions, SqliteStore, StoreError};
+
+#[tokio::test]
+async fn a_second_serving_process_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("refrain.db");
+    let first = SqliteStore::open(&path, SqliteOptions::default()).await.unwrap();
+    let refused = SqliteStore::open(&path, SqliteOptions::default()).await.unwrap_err();
+    assert!(matches!(&refused, StoreError::Setup(why) if why.contains("another process serves")), "{refused}");
+    drop(first);
+    SqliteStore::open(&path, SqliteOptions::default()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_reader_looks_beside_the_server_and_writes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("refrain.db");
+    let absent = SqliteStore::open_read_only(&path).await.unwrap_err();
+    assert!(matches!(absent, StoreError::Setup(_)), "{absent}");
+    assert!(!path.exists());
+    let server = SqliteStore::open(&path, SqliteOptions::default()).await.unwrap();
+    let run = submit(&server, &request("trips", "a", &["p=1"])).await;
+    let reader = SqliteStore::open_read_only(&path).await.unwrap();
+    assert_eq!(reader.get(run.id).await.unwrap(), Some(run));
+    assert_eq!(reader.database_id().await.unwrap(), server.database_id().await.unwrap());
+    let refused = reader.submit(&request("trips", "b", &["p=1"])).await.unwrap_err();
+    assert!(matches!(refused, StoreError::Setup(_)), "{refused}");
+}
+
+#[tokio::test]
+async fn what_was_held_is_taken_over_at_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("refrain.db");
+    let server = SqliteStore::open(&path, SqliteOptions::default()).await.unwrap();
+    let committing = submit(&server, &request("trips", "a", &["p=1"])).await.id;
+    let held = server.claim(&claim_request()).await.unwrap().unwrap();
+    let decision = decision(vec![decided("p=1", Outcome::Created, 1)]);
+    assert_eq!(server.begin_commit(committing, held.token, &decision).await.unwrap(), Begun::Committing);
+    let running = submit(&server, &request("trips", "b", &["p=2"])).await.id;
+    assert_eq!(server.claim(&claim_request()).await.unwrap().unwrap().run.id, running);
+    let id = server.database_id().await.unwrap();
+    drop(server);
+    let server = SqliteStore::open(&path, SqliteOptions::default()).await.unwrap();
+    assert_eq!(server.database_id().await.unwrap(), id);
+    let first = server.claim(&claim_request()).await.unwrap().unwrap();
+    assert_eq!((first.run.id, first.run.state, first.attempt), (committing, State::Committing, 2));
+    let second = server.claim(&claim_request()).await.unwrap().unwrap();
+    assert_eq!((second.run.id, second.run.state, second.attempt), (running, State::Running, 2));
+    assert_eq!(second.run.attempts[0].outcome, Some(AttemptOutcome::Lost));
+}

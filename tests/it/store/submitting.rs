@@ -1,0 +1,163 @@
+//! Submit, look up, cancel, retry.
+
+use super::bed::Bed;
+use super::make::{
+    LEASE, claim, complete, decide, decided, definition, fail, finish, nothing_to_claim, publish, request, run, state,
+    submit, submitted,
+};
+use refrain::run::{Mode, Outcome, Principal, State};
+use refrain::store::{Cancelled, Renewal, Retried, Submitted};
+use std::sync::Arc;
+
+pub(crate) async fn a_submitted_run_is_what_was_asked(bed: &Bed) {
+    let asked = request("trips", "key-1", &["month=2024-01", "month=2024-02"]);
+    let accepted = submit(&*bed.store, &asked).await;
+    assert_eq!(accepted, run(bed, asked.id).await);
+    assert_eq!((accepted.state, accepted.mode), (State::Queued, Mode::Overwrite));
+    assert_eq!((accepted.principal, accepted.idempotency_key), (asked.principal, asked.idempotency_key));
+    assert_eq!(accepted.pipeline, "trips");
+    let partitions: Vec<_> = accepted.partitions.iter().map(|p| p.partition.as_str()).collect();
+    assert_eq!(partitions, ["month=2024-01", "month=2024-02"]);
+    assert!(accepted.partitions.iter().all(|p| p.outcome.is_none() && p.content.is_none()));
+    assert_eq!(accepted.definition, asked.definition.hash);
+    assert_eq!((accepted.started_at, accepted.ended_at, accepted.rows), (None, None, None));
+    assert_eq!(accepted.due_at, accepted.created_at);
+    assert!(bed.store.get(refrain::run::RunId::new()).await.unwrap().is_none());
+}
+
+pub(crate) async fn a_key_is_known_with_the_definition_of_its_acceptance(bed: &Bed) {
+    let asked = request("trips", "key-1", &["month=2024-01"]);
+    let principal = Principal::default();
+    assert_eq!(bed.store.known_key(&principal, &asked.idempotency_key).await.unwrap(), None);
+    let id = submit(&*bed.store, &asked).await.id;
+    fail(bed, id).await;
+    let Retried::Queued = bed.store.retry(id, None, &definition("trips", 2)).await.unwrap() else { panic!("no retry") };
+    let known = bed.store.known_key(&principal, &asked.idempotency_key).await.unwrap().unwrap();
+    assert_eq!((known.run_id, known.state), (id, State::Queued));
+    assert_eq!(known.fingerprint, asked.asked.fingerprint());
+    assert_eq!(known.asked, asked.asked);
+    assert_eq!(known.accepted_with, asked.definition);
+    let somebody = Principal("somebody".to_owned());
+    assert_eq!(bed.store.known_key(&somebody, &asked.idempotency_key).await.unwrap(), None);
+}
+
+pub(crate) async fn a_taken_key_changes_nothing(bed: &Bed) {
+    let first = submitted(bed, "key-1", &["month=2024-01"]).await;
+    let mut second = request("trips", "key-1", &["month=2024-02"]);
+    second.definition = definition("trips", 2);
+    assert!(matches!(bed.store.submit(&second).await.unwrap(), Submitted::KeyTaken));
+    assert!(bed.store.get(second.id).await.unwrap().is_none());
+    assert_eq!(bed.store.queue_depth().await.unwrap().queued, 1);
+    second.principal = Principal("somebody".to_owned());
+    assert!(matches!(bed.store.submit(&second).await.unwrap(), Submitted::New(_)), "keys belong to a principal");
+    assert!(run(bed, first).await.sequence < run(bed, second.id).await.sequence);
+}
+
+pub(crate) async fn a_storm_under_one_key_makes_one_run(bed: &Bed) {
+    let storm = (0..64).map(|n| {
+        let store = Arc::clone(if n % 2 == 0 { &bed.store } else { &bed.other });
+        tokio::spawn(async move { store.submit(&request("trips", "storm", &["month=2024-01"])).await })
+    });
+    let mut accepted = 0;
+    for answer in futures::future::join_all(storm).await {
+        match answer.unwrap().expect("no storm is an error") {
+            Submitted::New(_) => accepted += 1,
+            Submitted::KeyTaken => {}
+        }
+    }
+    assert_eq!(accepted, 1);
+    assert_eq!(bed.store.queue_depth().await.unwrap().queued, 1);
+}
+
+pub(crate) async fn a_queued_run_is_cancelled_at_once(bed: &Bed) {
+    let id = submitted(bed, "a", &["month=2024-01"]).await;
+    assert!(matches!(bed.store.cancel(id).await.unwrap(), Cancelled::Now));
+    let cancelled = run(bed, id).await;
+    assert_eq!(cancelled.state, State::Cancelled);
+    assert!(cancelled.ended_at.is_some());
+    assert!(matches!(bed.store.cancel(id).await.unwrap(), Cancelled::Now), "cancelling again is the same");
+    assert_eq!(run(bed, id).await, cancelled);
+    nothing_to_claim(bed).await;
+    assert!(matches!(bed.store.cancel(refrain::run::RunId::new()).await.unwrap(), Cancelled::Unknown));
+}
+
+pub(crate) async fn a_running_run_is_asked_to_stop(bed: &Bed) {
+    let id = submitted(bed, "a", &["month=2024-01"]).await;
+    let claimed = claim(bed, id).await;
+    let progress = super::make::progress();
+    assert_eq!(bed.store.renew(id, claimed.token, LEASE, &progress).await.unwrap(), Renewal::Held);
+    assert!(matches!(bed.store.cancel(id).await.unwrap(), Cancelled::Asked));
+    assert!(matches!(bed.store.cancel(id).await.unwrap(), Cancelled::Asked));
+    assert_eq!(bed.store.renew(id, claimed.token, LEASE, &progress).await.unwrap(), Renewal::CancelAsked);
+    assert!(run(bed, id).await.cancel_requested);
+}
+
+pub(crate) async fn what_is_decided_or_ended_is_not_cancelled(bed: &Bed) {
+    let id = submitted(bed, "a", &["month=2024-01"]).await;
+    let claimed = claim(bed, id).await;
+    decide(bed, &claimed, vec![decided("month=2024-01", Outcome::Created, 1)]).await;
+    assert!(matches!(bed.store.cancel(id).await.unwrap(), Cancelled::NotAllowed(State::Committing)));
+    finish(bed, &claimed).await;
+    assert!(matches!(bed.store.cancel(id).await.unwrap(), Cancelled::NotAllowed(State::Succeeded)));
+    let failing = submitted(bed, "b", &["month=2024-01"]).await;
+    fail(bed, failing).await;
+    assert!(matches!(bed.store.cancel(failing).await.unwrap(), Cancelled::NotAllowed(State::Failed)));
+}
+
+pub(crate) async fn a_retry_is_a_new_attempt_of_the_same_run_at_the_end_of_the_order(bed: &Bed) {
+    let id = submitted(bed, "a", &["month=2024-01"]).await;
+    fail(bed, id).await;
+    let before = run(bed, id).await;
+    let younger = submitted(bed, "b", &["month=2024-01"]).await;
+    assert!(matches!(bed.store.retry(id, Some(1), &definition("trips", 2)).await.unwrap(), Retried::Queued));
+    let after = run(bed, id).await;
+    assert_eq!((after.state, after.error.clone(), after.ended_at), (State::Queued, None, None));
+    assert_eq!(after.definition, definition("trips", 2).hash);
+    assert!(after.sequence > run(bed, younger).await.sequence);
+    assert_eq!((after.created_at, after.attempts.clone()), (before.created_at, before.attempts));
+    complete(bed, younger, vec![decided("month=2024-01", Outcome::Created, 1)]).await;
+    let claimed = claim(bed, id).await;
+    assert_eq!((claimed.attempt, claimed.run.attempts.len()), (2, 2));
+    assert_eq!(claimed.definition, definition("trips", 2));
+    assert_eq!(claimed.failures, Default::default(), "the counts start anew");
+}
+
+pub(crate) async fn a_retry_is_for_the_attempt_that_was_seen(bed: &Bed) {
+    let id = submitted(bed, "a", &["month=2024-01"]).await;
+    let retry = async |if_attempt| bed.store.retry(id, if_attempt, &definition("trips", 1)).await.unwrap();
+    assert!(matches!(retry(None).await, Retried::NotAllowed { state: State::Queued, last_attempt: 0 }));
+    fail(bed, id).await;
+    assert!(matches!(retry(Some(2)).await, Retried::NotAllowed { state: State::Failed, last_attempt: 1 }));
+    assert!(matches!(retry(Some(1)).await, Retried::Queued));
+    assert!(matches!(retry(Some(1)).await, Retried::NotAllowed { state: State::Queued, last_attempt: 1 }));
+    let done = publish_over(bed, id).await;
+    assert!(matches!(done, Retried::NotAllowed { state: State::Succeeded, last_attempt: 2 }));
+    let unknown = bed.store.retry(refrain::run::RunId::new(), None, &definition("trips", 1)).await.unwrap();
+    assert!(matches!(unknown, Retried::Unknown));
+}
+
+async fn publish_over(bed: &Bed, id: refrain::run::RunId) -> Retried {
+    complete(bed, id, vec![decided("month=2024-01", Outcome::Created, 1)]).await;
+    bed.store.retry(id, None, &definition("trips", 1)).await.unwrap()
+}
+
+pub(crate) async fn of_many_retries_at_once_one_is_accepted(bed: &Bed) {
+    let id = submitted(bed, "a", &["month=2024-01"]).await;
+    fail(bed, id).await;
+    let retries = (0..16).map(|n| {
+        let store = Arc::clone(if n % 2 == 0 { &bed.store } else { &bed.other });
+        tokio::spawn(async move { store.retry(id, Some(1), &definition("trips", 1)).await.unwrap() })
+    });
+    let answers = futures::future::join_all(retries).await;
+    let queued = answers.iter().filter(|a| matches!(a, Ok(Retried::Queued))).count();
+    assert_eq!(queued, 1, "{answers:?}");
+    assert_eq!(state(bed, id).await, State::Queued);
+}
+
+pub(crate) async fn a_retry_needs_a_definition_of_its_pipeline(bed: &Bed) {
+    let id = submitted(bed, "a", &["month=2024-01"]).await;
+    fail(bed, id).await;
+    assert!(bed.store.retry(id, None, &definition("fares", 1)).await.is_err());
+    assert_eq!(state(bed, id).await, State::Failed);
+    publish(bed, "b", vec![decided("month=2024-01", Outcome::Created, 1)]).await;
+}

@@ -1,0 +1,132 @@
+//! The file table on a real disk.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+mod identity;
+mod lock;
+mod look;
+mod publish;
+mod staging;
+mod verify;
+
+use chrono::Utc;
+use refrain::partition::{PartitionColumn, PartitionKey, PartitionSpec, Transform, ValueKind};
+use refrain::run::{CatalogEntry, ClaimToken, Content, Decided, DefinitionHash, Outcome, RunId, Totals};
+use refrain::table::{Holder, PublishLock, Warehouse};
+use sha2::{Digest, Sha256};
+use std::fs;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+use uuid::Uuid;
+
+const TABLE: &str = "zone_hour";
+
+/// A new warehouse, a run and the claim that decides.
+struct Fixture {
+    folder: TempDir,
+    warehouse: Warehouse,
+    database: Uuid,
+    run: RunId,
+    token: ClaimToken,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let database = Uuid::new_v4();
+        let warehouse = Warehouse::open(&folder.path().join("warehouse"), None, database).unwrap();
+        let (run, token) = (RunId::new(), ClaimToken::new());
+        warehouse.make_staging(run, token).unwrap();
+        Self { folder, warehouse, database, run, token }
+    }
+
+    fn lock(&self) -> PublishLock {
+        self.warehouse.try_publish_lock(TABLE, &holder()).unwrap().unwrap()
+    }
+
+    fn staging(&self) -> PathBuf {
+        self.warehouse.staging(self.run, self.token)
+    }
+
+    /// Stages `text` for a partition and decides it.
+    fn stage(&self, partition: &str, text: &str) -> Decided {
+        let file = format!("{}.parquet", sha256(partition));
+        fs::write(self.staging().join(&file), text).unwrap();
+        Decided {
+            partition: key(partition),
+            outcome: Outcome::Created,
+            content: Some(content(text)),
+            file: Some(file),
+            previous: None,
+        }
+    }
+
+    fn table(&self) -> PathBuf {
+        self.warehouse.root().join(TABLE)
+    }
+
+    /// Writes a file below the table, with the folders above it.
+    fn put(&self, below_table: &str, text: &str) -> PathBuf {
+        let path = self.table().join(below_table);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+        path
+    }
+
+    fn live(&self, partition: &str) -> Option<String> {
+        fs::read_to_string(self.warehouse.live_path(TABLE, &key(partition)).unwrap()).ok()
+    }
+}
+
+fn holder() -> Holder {
+    Holder { worker: "worker-1".to_owned(), pid: std::process::id(), run: Some(RunId::new()), since: Utc::now() }
+}
+
+fn key(text: &str) -> PartitionKey {
+    PartitionKey::from_canonical(text)
+}
+
+fn cleared(partition: &str) -> Decided {
+    Decided { partition: key(partition), outcome: Outcome::Cleared, content: None, file: None, previous: None }
+}
+
+fn content(text: &str) -> Content {
+    Content { rows: 1, totals: Totals::default(), source_rows: 1, bytes: text.len() as u64, sha256: sha256(text) }
+}
+
+fn entry(partition: &str, text: &str) -> CatalogEntry {
+    CatalogEntry {
+        partition: key(partition),
+        content: content(text),
+        run_id: RunId::new(),
+        committed_at: Utc::now(),
+        definition: DefinitionHash("d".to_owned()),
+        confirmed_by: None,
+        confirmed_at: None,
+    }
+}
+
+fn sha256(text: &str) -> String {
+    Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn column(name: &str, transform: Transform, kind: ValueKind) -> PartitionColumn {
+    PartitionColumn { name: name.to_owned(), transform, kind, source: "at".to_owned() }
+}
+
+fn monthly() -> PartitionSpec {
+    PartitionSpec::new(vec![column("month", Transform::MonthOf, ValueKind::Text)])
+}
+
+fn hourly() -> PartitionSpec {
+    PartitionSpec::new(vec![
+        column("event_date", Transform::DayOf, ValueKind::Text),
+        column("hour", Transform::HourOfDay, ValueKind::Text),
+    ])
+}
+
+/// Every path below a folder, relative to it and sorted.
+fn tree(folder: &Path) -> Vec<String> {
+    let paths = walkdir::WalkDir::new(folder).min_depth(1).sort_by_file_name().into_iter();
+    paths.map(|e| e.unwrap().path().strip_prefix(folder).unwrap().to_str().unwrap().to_owned()).collect()
+}

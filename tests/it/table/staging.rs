@@ -1,0 +1,108 @@
+//! Staging folders and their sweeping.
+
+use super::*;
+use refrain::table::TableError;
+
+#[test]
+fn a_claim_makes_its_folder_once() {
+    let f = Fixture::new();
+    assert_eq!(f.staging(), f.warehouse.root().join(".staging").join(f.run.to_string()).join(f.token.to_string()));
+    assert!(f.staging().is_dir());
+    assert!(
+        matches!(f.warehouse.make_staging(f.run, f.token), Err(TableError::StagingTaken(path)) if path == f.staging())
+    );
+    let second = ClaimToken::new();
+    f.warehouse.make_staging(f.run, second).unwrap();
+    assert!(f.staging().is_dir() && f.warehouse.staging(f.run, second).is_dir());
+}
+
+#[test]
+fn sweeping_takes_one_attempt_and_leaves_the_others() {
+    let f = Fixture::new();
+    f.stage("month=2024-02", "a");
+    let (second, other) = (ClaimToken::new(), RunId::new());
+    f.warehouse.make_staging(f.run, second).unwrap();
+    f.warehouse.make_staging(other, f.token).unwrap();
+    let listed = || {
+        let mut found: Vec<_> =
+            f.warehouse.staged_folders().unwrap().into_iter().map(|(r, t, p)| (r.0, t.0, p)).collect();
+        found.sort();
+        found
+    };
+    let folder = |run: RunId, token: ClaimToken| (run.0, token.0, f.warehouse.staging(run, token));
+    let mut expected = vec![folder(f.run, f.token), folder(f.run, second), folder(other, f.token)];
+    expected.sort();
+    assert_eq!(listed(), expected);
+
+    f.warehouse.remove_staged(f.run, f.token).unwrap();
+    expected.retain(|found| *found != folder(f.run, f.token));
+    assert_eq!(listed(), expected);
+    f.warehouse.remove_staged(f.run, f.token).unwrap();
+    f.warehouse.remove_staged(f.run, second).unwrap();
+    f.warehouse.remove_staged(other, f.token).unwrap();
+    f.warehouse.remove_staged(RunId::new(), f.token).unwrap();
+    assert!(tree(&f.warehouse.root().join(".staging")).is_empty(), "empty folders of runs are left");
+}
+
+#[test]
+fn a_runs_staging_goes_whole() {
+    let f = Fixture::new();
+    f.stage("month=2024-02", "a");
+    f.warehouse.make_staging(f.run, ClaimToken::new()).unwrap();
+    f.warehouse.remove_staging(f.run).unwrap();
+    f.warehouse.remove_staging(f.run).unwrap();
+    assert!(tree(&f.warehouse.root().join(".staging")).is_empty());
+}
+
+#[test]
+fn what_is_not_an_attempts_is_reported_and_left() {
+    let f = Fixture::new();
+    let root = f.warehouse.root().join(".staging");
+    let unhyphenated = RunId::new().0.simple().to_string();
+    fs::create_dir_all(root.join(&unhyphenated).join(f.token.to_string())).unwrap();
+    fs::create_dir_all(root.join(f.run.to_string()).join("mine")).unwrap();
+    fs::write(root.join("note"), "").unwrap();
+    let linked = RunId::new().to_string();
+    std::os::unix::fs::symlink(root.join(f.run.to_string()), root.join(&linked)).unwrap();
+
+    let listed = f.warehouse.staged_folders().unwrap();
+    assert_eq!(listed, [(f.run, f.token, f.staging())]);
+    let mut expected =
+        vec![root.join(&unhyphenated), root.join(f.run.to_string()).join("mine"), root.join("note"), root.join(linked)];
+    expected.sort();
+    let mut unknown = f.warehouse.unknown_staging().unwrap();
+    unknown.sort();
+    assert_eq!(unknown, expected);
+
+    f.warehouse.remove_staged(f.run, f.token).unwrap();
+    f.warehouse.remove_empty_staging().unwrap();
+    assert!(expected.iter().all(|path| path.symlink_metadata().is_ok()), "{:?}", tree(&root));
+}
+
+#[test]
+fn a_run_without_attempts_is_swept() {
+    let f = Fixture::new();
+    let empty = f.warehouse.root().join(".staging").join(RunId::new().to_string());
+    fs::create_dir(&empty).unwrap();
+    f.warehouse.remove_empty_staging().unwrap();
+    assert!(!empty.exists() && f.staging().is_dir());
+}
+
+/// A sweeper that takes empty folders of runs away at any moment costs no claim its folder.
+#[test]
+fn staging_is_made_beside_a_sweeper() {
+    let f = Fixture::new();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                f.warehouse.remove_empty_staging().unwrap();
+            }
+        });
+        let made: Vec<_> = (0..200).map(|_| f.warehouse.make_staging(RunId::new(), f.token)).collect();
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        for folder in made {
+            assert!(folder.unwrap().is_dir());
+        }
+    });
+}
