@@ -212,7 +212,7 @@ impl PartitionSpec {
     /// The keys from `from` to `to`, inclusive, at most `limit` of them; over time transforms that together are one
     /// series of one source column.
     pub fn range(&self, from: &str, to: &str, limit: usize) -> Result<Vec<PartitionKey>, KeyError> {
-        let (Some(grain), Some(_)) = (self.time_grain(), self.is_series().then_some(())) else {
+        let Some(grain) = self.time_grain().filter(|_| self.is_series()) else {
             return Err(KeyError(format!(
                 "a range needs partition columns that are years, months, days or hours of one source column, found {}",
                 self.shape()

@@ -143,6 +143,8 @@ fn values_without_a_name_have_no_key() {
     assert_eq!(time(Transform::YearOf).key(&[Int(0)]), None);
     assert_eq!(time(Transform::MonthOf).key(&[Int(i128::MAX)]), None);
     assert_eq!(value(ValueKind::Int { min: 0, max: 9 }).key(&[Int(10)]), None);
+    let decimal = value(ValueKind::Decimal { precision: 4, scale: 2 });
+    assert_eq!([decimal.key(&[Int(10_000)]), decimal.key(&[Int(i128::MIN)])], [None, None]);
     assert_eq!(date_and_hour().key(&[Int(0)]), None, "one value for two columns");
 }
 
@@ -194,6 +196,12 @@ fn a_period_comes_from_all_time_columns_together() {
     assert_eq!(period(&date_and_hour(), hour), expect("2015-01-01 15", "2015-01-01 16"));
     assert_eq!(period(&time(Transform::HourOfDay), "p=15"), None);
     assert_eq!(period(&value(ValueKind::Date), "p=2015-01-01"), None);
+    let no_day = PartitionSpec::new(vec![
+        column("m", Transform::MonthOf, ValueKind::Text, "at"),
+        column("h", Transform::HourOfDay, ValueKind::Text, "at"),
+    ]);
+    assert_eq!(period(&no_day, "m=2015-01/h=15"), expect("2015-01-01 00", "2015-02-01 00"));
+    assert!(no_day.range("m=2015-01/h=15", "m=2015-01/h=16", 9).is_err(), "these hours are no series");
     let other_source = PartitionSpec::new(vec![
         column("d", Transform::DayOf, ValueKind::Text, "at"),
         column("h", Transform::HourOfDay, ValueKind::Text, "elsewhere"),

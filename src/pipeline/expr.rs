@@ -64,7 +64,8 @@ pub enum Node {
     Arithmetic(Arithmetic, Box<Expr>, Box<Expr>),
     /// `-x`
     Negate(Box<Expr>),
-    /// Two values of one type, or two exact numbers of any digits (compared exactly, whatever their scales).
+    /// Two values of one type, or two exact numbers of any digits (compared exactly, whatever their scales; 38
+    /// digits hold both).
     Compare(Comparison, Box<Expr>, Box<Expr>),
     /// Three-valued, as SQL.
     And(Box<Expr>, Box<Expr>),

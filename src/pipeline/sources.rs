@@ -54,7 +54,7 @@ impl SourcePlan {
     /// Whether the stray partition `key`, found in `file`, does not take that file but would with `neighbours` one
     /// higher.
     pub fn is_next_door(&self, definition: &Definition, file: &PlannedFile, key: &PartitionKey) -> bool {
-        let Some(period) = definition.partition.period(key).filter(|_| file.serves != Serves::Scope) else {
+        let Some(period) = definition.partition.period(key) else {
             return false;
         };
         let whole = glob::MatchOptions { require_literal_separator: true, ..glob::MatchOptions::new() };

@@ -57,7 +57,8 @@ impl Template {
     pub(super) fn glob(&self) -> String {
         let pieces = self.pieces();
         let globs = pieces.iter().map(|piece| match piece {
-            Piece::Text(text) => glob::Pattern::escape(text),
+            // A path with fields has no glob characters.
+            Piece::Text(text) => text.clone(),
             Piece::Field { grain: Grain::Year, .. } => "[0-9]".repeat(4),
             Piece::Field { padded: true, .. } => "[0-9]".repeat(2),
             Piece::Field { padded: false, .. } => "[0-9]*".to_owned(),
@@ -84,8 +85,8 @@ impl Template {
         let [year, month, day, hour] = parts;
         let date = chrono::NaiveDate::from_ymd_opt(i32::try_from(year).ok()?, month, day)?;
         let index = self.unit.grain().index(date.and_hms_opt(hour, 0, 0)?);
-        // Written back it must be the same: a field that occurs twice may have differed.
-        (rest.is_empty() && self.path(index).as_deref() == Some(path)).then_some(index)
+        // Written back it must be the same: a field that occurs twice may have differed, and nothing may follow.
+        (self.path(index).as_deref() == Some(path)).then_some(index)
     }
 
     fn pieces(&self) -> Vec<Piece> {

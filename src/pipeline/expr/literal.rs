@@ -15,11 +15,13 @@ pub(super) fn literal(value: Literal, data_type: DataType) -> Expr {
 /// A number as written: exact, unless it has an exponent.
 pub(super) fn number(text: &str) -> Result<Expr, String> {
     if text.contains(['e', 'E']) {
-        let value = text.parse::<f64>().ok().filter(|value| value.is_finite());
+        let value = text.replace('_', "").parse::<f64>().ok().filter(|value| value.is_finite());
         let value = value.ok_or_else(|| format!("{text} does not fit a float64"))?;
         return Ok(literal(Literal::Float(value), DataType::Float64));
     }
-    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
+    // Postgres lets digits be grouped.
+    let digits = text.replace('_', "");
+    let (whole, part) = digits.split_once('.').unwrap_or((&digits, ""));
     let too_long = || format!("{text} has more than {MAX_DIGITS} digits");
     let unscaled = format!("0{whole}{part}").parse::<i128>().map_err(|_| too_long())?;
     let scale = u8::try_from(part.len()).map_err(|_| too_long())?;
@@ -79,7 +81,13 @@ pub(super) fn time(text: &str, target: &DataType, context: &Context<'_>) -> Resu
 }
 
 fn date(text: &str) -> Option<NaiveDate> {
-    (text.len() == 10).then(|| NaiveDate::parse_from_str(text, "%Y-%m-%d").ok()).flatten()
+    has_shape(text, "0000-00-00").then(|| NaiveDate::parse_from_str(text, "%Y-%m-%d").ok()).flatten()
+}
+
+/// Whether a text has digits exactly where `shape` has `0`: chrono also takes blanks and signs.
+fn has_shape(text: &str, shape: &str) -> bool {
+    let fits = |(found, expected): (u8, u8)| if expected == b'0' { found.is_ascii_digit() } else { found == expected };
+    text.len() == shape.len() && text.bytes().zip(shape.bytes()).all(fits)
 }
 
 /// Microseconds of `YYYY-MM-DD[ HH:MM[:SS[.ffffff]]]`: wall-clock, or UTC where `zoned`.
@@ -133,10 +141,13 @@ fn wall_clock(text: &str) -> Option<NaiveDateTime> {
         return Some(day.and_time(NaiveTime::MIN));
     }
     let time = rest.strip_prefix([' ', 'T'])?;
-    let fraction = time.split_once('.').map_or("", |(_, fraction)| fraction);
-    let shaped = time.len() == 5 || (time.len() == 8 || !fraction.is_empty()) && fraction.len() <= 6;
-    let format = if time.len() == 5 { "%H:%M" } else { "%H:%M:%S%.f" };
-    let time = shaped.then(|| NaiveTime::parse_from_str(time, format).ok()).flatten()?;
+    let (whole, fraction) = time.split_once('.').unwrap_or((time, "0"));
+    let format = match (has_shape(time, "00:00"), has_shape(whole, "00:00:00"), fraction.len()) {
+        (true, ..) => "%H:%M",
+        (_, true, 1..=6) => "%H:%M:%S%.f",
+        _ => return None,
+    };
+    let time = NaiveTime::parse_from_str(time, format).ok()?;
     // A leap second is no instant here.
     (chrono::Timelike::nanosecond(&time) < 1_000_000_000).then(|| day.and_time(time))
 }

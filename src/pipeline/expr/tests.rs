@@ -79,6 +79,7 @@ fn constants_are_exact_unless_they_have_an_exponent() {
     becomes("5", "Exact(5):int64");
     becomes("1.50", "Exact(150):decimal(3,2)");
     becomes("0.05", "Exact(5):decimal(2,2)");
+    becomes("1_000", "Exact(1000):int64");
     becomes("-7", "Exact(-7):int64");
     becomes("1e3", "Float(1000.0):float64");
     becomes("-1e3", "Float(-1000.0):float64");
@@ -121,8 +122,12 @@ fn floats_make_floats_and_division_always_does() {
 fn comparisons_take_one_type_or_two_exact_numbers() {
     becomes("i32 = d", "(Equal i32 d)");
     becomes("s <> 'x'", "(NotEqual s Text(\"x\"):string)");
+    becomes("wide < 5", "(Less wide Exact(5):int64)");
+    refused("wide = 1.123456", "decimal(38,4) and decimal(7,6) together need more than 38 digits");
+    refused("cast(d as decimal(38,20)) < i64", "together need more than 38 digits");
     refused("s = 5", "string and int64 have no common type");
     refused("i32 = 'x'", "int32 and string have no common type");
+    refused("null = i32", "a comparison with null is never true");
     refused("i32 = null", "a comparison with null is never true");
     refused("day < at", "cast(… as date) makes a date of a datetime");
     refused("at < zoned", "datetime and datetime(UTC) have no common type");
@@ -142,7 +147,20 @@ fn texts_beside_times_are_times() {
     refused("at = '1970-01-01 00:00Z'", "expected none: the column is wall-clock time");
     refused("zoned = '2024-10-27 02:30'", "happens twice in Europe/Berlin");
     refused("zoned = '2024-03-31 02:30'", "does not happen in Europe/Berlin");
-    for wrong in ["2024-02-30", "2024-1-1", "2024-01-01 24:00", "2024-01-01 1:00", "2024-01-01 00:00:00.", "", "now"] {
+    for wrong in [
+        "2024-02-30",
+        "2024-1-1",
+        "2024-01-01 24:00",
+        "2024-01-01 1:00",
+        "2024-01-01 00:00:00.",
+        "2024- 1- 1",
+        "2024-01-01  1:00",
+        "2024-01-01 23:59:60",
+        "+2024-1-01",
+        "2024-01-01 00:00:00.1234567",
+        "",
+        "now",
+    ] {
         refused(&format!("at = '{wrong}'"), "is no time, expected");
     }
     refused("day = '1970-01-01 00:00'", "is no date, expected 'YYYY-MM-DD'");
@@ -167,6 +185,8 @@ fn truths_are_bools() {
 #[test]
 fn branches_and_lists_are_brought_to_one_type() {
     becomes("i8 in (1, 2)", "(In i8 Exact(1):int8 Exact(2):int8)");
+    becomes("i8 in (-128)", "(In i8 Exact(-128):int8)");
+    becomes("i8 in (128)", "(In (Cast i8):int64 Exact(128):int64)");
     becomes("i8 not in (1, 300)", "(Not (In (Cast i8):int64 Exact(1):int64 Exact(300):int64))");
     becomes("d in (1, 2.505)", "(In (Cast d):decimal(22,3) Exact(1000):decimal(22,3) Exact(2505):decimal(22,3))");
     becomes("coalesce(i8, 0)", "(Coalesce i8 Exact(0):int8):int8");

@@ -73,7 +73,13 @@ pub(super) fn compare(op: Comparison, a: Expr, b: Expr, context: &Context<'_>) -
     if is_null(&a) || is_null(&b) {
         return Err("a comparison with null is never true, expected `is null` or `is not null`".to_owned());
     }
-    let (a, b) = if a.data_type.is_exact() && b.data_type.is_exact() { (a, b) } else { pair(a, b, context)? };
+    let (a, b) = match (digits(&a), digits(&b)) {
+        (Some((pa, sa)), Some((pb, sb))) if (pa - sa).max(pb - sb) + sa.max(sb) > MAX_DIGITS => {
+            return Err(together(&a.data_type, &b.data_type));
+        }
+        (Some(_), Some(_)) => (a, b),
+        _ => pair(a, b, context)?,
+    };
     Ok(typed(Node::Compare(op, Box::new(a), Box::new(b)), DataType::Bool))
 }
 
@@ -178,7 +184,7 @@ fn common_of(a: &DataType, b: &DataType) -> Result<DataType, String> {
         return Ok(exact);
     }
     if a.is_exact() && b.is_exact() {
-        return Err(format!("{a} and {b} together need more than {MAX_DIGITS} digits"));
+        return Err(together(a, b));
     }
     if is_number(a) && is_number(b) {
         return Ok(DataType::Float64);
@@ -190,6 +196,10 @@ fn common_of(a: &DataType, b: &DataType) -> Result<DataType, String> {
         _ => "",
     };
     Err(format!("{a} and {b} have no common type{hint}"))
+}
+
+fn together(a: &DataType, b: &DataType) -> String {
+    format!("{a} and {b} together need more than {MAX_DIGITS} digits")
 }
 
 fn common_exact(a: &DataType, b: &DataType) -> Option<DataType> {

@@ -116,6 +116,8 @@ fn the_hash_is_of_the_meaning() {
         seen.push(hash);
     }
     let two = |a: &str, b: &str| hash(&SMALL.replace("rows = \"count(*)\"", &format!("{a}\n{b}")));
+    let rejected = |share: &str| hash(&SMALL.replacen("0.01", share, 1));
+    assert_eq!(rejected("-0.0"), rejected("0"));
     assert_ne!(two("a = \"count(*)\"", "b = \"count(*)\""), two("b = \"count(*)\"", "a = \"count(*)\""));
     assert_eq!(hash(SMALL).0.len(), 64);
     assert_eq!(good(SMALL).text, SMALL);
@@ -260,6 +262,7 @@ fn dimensions_and_names_are_checked() {
 fn templates_need_the_time_of_one_column() {
     let template = SMALL.replace("in/*.parquet", "in/%Y-%m-%d.parquet");
     assert!(errors(&template).is_empty());
+    assert!(errors(&template.replace("p = {", "y = { year_of = \"at\" }\np = {")).is_empty());
     let found = errors(&template.replace("{ month_of = \"at\" }", "{ hour_of_day = \"at\" }"));
     assert!(found[0].contains("source.path: in/%Y-%m-%d.parquet needs a partition column of year_of"), "{found:?}");
     let found = errors(&template.replace("p = {", "d = { day_of = \"day\" }\np = {"));

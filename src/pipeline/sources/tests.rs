@@ -191,4 +191,8 @@ fn next_door_is_one_period_beyond_the_neighbours() {
     };
     assert!(!of("y2024-02", Serves::Scope) && !of("y2024-02", Serves::Times(Vec::new())), "the glob serves all");
     assert!(of("y2023-12", Serves::Times(Vec::new())));
+    let hidden = definition("[\"_y%Y-%m\", \"*-02\"]", 0, MONTHS);
+    let file = PlannedFile { path: "_y2024-02".to_owned(), serves: Serves::Keys(Vec::new()) };
+    let key = PartitionKey::from_canonical("m=2024-01");
+    assert!(SourcePlan { files: vec![] }.is_next_door(&hidden, &file, &key), "the glob takes no such name");
 }
