@@ -69,7 +69,7 @@ async fn a_client_that_asks_first_is_told_at_once() {
 
 #[tokio::test]
 async fn a_body_that_does_not_arrive_is_given_up() {
-    let app = App::with(Limits { request_timeout_seconds: 0, ..Limits::default() }, &[]).await;
+    let app = App::with(Limits { request_timeout_seconds: 1, ..Limits::default() }, &[]).await;
     let never = Body::from_stream(stream::pending::<Result<Bytes, Infallible>>());
     let request = Request::post("/runs").header("content-type", "application/json").body(never).unwrap();
     let answer = app.send(request).await;
