@@ -5,9 +5,9 @@ use chrono::{DateTime, Utc};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -16,9 +16,6 @@ pub(super) const LOCKS: &str = ".locks";
 
 /// How long a waiter sleeps between two looks at a lock that another holds.
 const POLL: Duration = Duration::from_millis(50);
-
-/// The holder's text is filled up to this, so that one write replaces an older text whole.
-const HOLDER_BYTES: usize = 1024;
 
 /// Who holds a publish lock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,10 +71,6 @@ impl Warehouse {
             return Ok(None);
         }
         let lock = PublishLock { warehouse: self.clone(), pipeline: pipeline.to_owned(), file };
-        // A file that somebody removed and made anew has two locks: only the one that others find counts.
-        if !is_same_file(&lock.file, &path)? {
-            return Ok(None);
-        }
         write_holder(&lock.file, holder).map_err(|e| TableError::io("write", &path, e))?;
         Ok(Some(lock))
     }
@@ -138,18 +131,8 @@ fn try_flock(file: &File, path: &Path, operation: FlockOperation) -> TableResult
     }
 }
 
-fn is_same_file(file: &File, path: &Path) -> TableResult<bool> {
-    let locked = file.metadata().map_err(|e| TableError::io("look at", path, e))?;
-    match fs::symlink_metadata(path) {
-        Ok(found) => Ok((found.dev(), found.ino()) == (locked.dev(), locked.ino())),
-        Err(e) if e.kind() == ErrorKind::NotFound => Ok(false),
-        Err(e) => Err(TableError::io("look at", path, e)),
-    }
-}
-
 fn write_holder(file: &File, holder: &Holder) -> io::Result<()> {
-    let mut text = serde_json::to_vec(holder)?;
-    text.resize(text.len().max(HOLDER_BYTES), b' ');
+    let text = serde_json::to_vec(holder)?;
     file.write_all_at(&text, 0)?;
     file.set_len(text.len() as u64)
 }

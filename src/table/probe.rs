@@ -27,13 +27,16 @@ impl Warehouse {
             .tempdir_in(&staging)
             .map_err(|e| TableError::io("make a temporary folder in", &staging, e))?;
         for (first, second, rule) in PAIRS {
-            let apart = make(folder.path(), first)? && make(folder.path(), second)?;
-            if !apart || !has(folder.path(), first)? || !has(folder.path(), second)? {
+            if !keeps_apart(folder.path(), first, second)? {
                 return Err(TableError::NamesFold { root: self.root().to_owned(), first, second, rule });
             }
         }
         Ok(())
     }
+}
+
+fn keeps_apart(folder: &Path, first: &str, second: &str) -> Result<bool, TableError> {
+    Ok(make(folder, first)? && make(folder, second)? && has(folder, first)? && has(folder, second)?)
 }
 
 /// Whether the name was free; a name that the file system does not take at all is as bad.
@@ -59,4 +62,21 @@ fn has(folder: &Path, name: &str) -> Result<bool, TableError> {
         }
     }
     Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+    use super::keeps_apart;
+
+    #[test]
+    fn names_that_are_one_or_come_back_changed_are_found_out() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(keeps_apart(folder.path(), "a", "A").unwrap());
+        // What folding looks like: the second name is taken.
+        assert!(!keeps_apart(folder.path(), "b", "b").unwrap());
+        // What normalising looks like: the folder is made, under another name than was asked.
+        assert!(!keeps_apart(folder.path(), "c", "c/../d").unwrap());
+    }
 }

@@ -36,7 +36,9 @@ impl Warehouse {
         loop {
             tries += 1;
             // A sweeper may take the run's folder, empty for a moment, away between the two.
-            match disk::make_folder(&self.staging_of_run(run)).and_then(|_| disk::make_folder(&folder)) {
+            let of_run = self.staging_of_run(run);
+            let made = disk::make_folder_unsynced(&of_run).and_then(|_| disk::make_folder(&folder));
+            match made.and_then(|made| disk::sync_folder(&self.staging_root()).map(|()| made)) {
                 Ok(true) => return Ok(folder),
                 Ok(false) => return Err(TableError::StagingTaken(folder)),
                 Err(TableError::Io { source, .. }) if source.kind() == ErrorKind::NotFound && tries < MAKE_TRIES => {}

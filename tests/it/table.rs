@@ -16,6 +16,7 @@ use refrain::table::{Holder, PublishLock, Warehouse};
 use sha2::{Digest, Sha256};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use tempfile::TempDir;
 use uuid::Uuid;
 
@@ -123,6 +124,29 @@ fn hourly() -> PartitionSpec {
         column("event_date", Transform::DayOf, ValueKind::Text),
         column("hour", Transform::HourOfDay, ValueKind::Text),
     ])
+}
+
+/// Does `step` so many times while another thread removes `folder` whenever it is empty, a few times for each step.
+fn beside_a_remover<T>(folder: &Path, times: u32, mut step: impl FnMut(u32) -> T) -> Vec<T> {
+    const REMOVALS_PER_STEP: u32 = 5;
+    let (left, done) = (AtomicU32::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::SeqCst) {
+                if left.load(Ordering::SeqCst) > 0 && fs::remove_dir(folder).is_ok() {
+                    left.fetch_sub(1, Ordering::SeqCst);
+                }
+                std::hint::spin_loop();
+            }
+        });
+        let stepped = |at| {
+            left.store(REMOVALS_PER_STEP, Ordering::SeqCst);
+            step(at)
+        };
+        let steps = (0..times).map(stepped).collect();
+        done.store(true, Ordering::SeqCst);
+        steps
+    })
 }
 
 /// Every path below a folder, relative to it and sorted.

@@ -216,24 +216,13 @@ fn a_folder_in_the_way_of_the_file_is_refused() {
 fn a_folder_that_vanishes_before_the_move_is_made_again() {
     let f = Fixture::new();
     let lock = f.lock();
-    let (folder, done) = (f.table().join("month=2024-02"), std::sync::atomic::AtomicBool::new(false));
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !done.load(std::sync::atomic::Ordering::Relaxed) {
-                let _ = fs::remove_dir(&folder);
-                std::thread::yield_now();
-            }
-        });
-        let moves: Vec<_> = (0..300)
-            .map(|at| {
-                let moved = lock.publish(&f.staging(), &f.stage(FEBRUARY, &at.to_string()));
-                let _ = fs::remove_file(folder.join("part-0.parquet"));
-                moved.map_err(|e| e.to_string())
-            })
-            .collect();
-        done.store(true, std::sync::atomic::Ordering::Relaxed);
-        assert!(moves.iter().all(|moved| *moved == Ok(Published::Moved)), "{moves:?}");
+    let folder = f.table().join("month=2024-02");
+    let moves = beside_a_remover(&folder, 100, |at| {
+        let moved = lock.publish(&f.staging(), &f.stage(FEBRUARY, &at.to_string()));
+        let _ = fs::remove_file(folder.join("part-0.parquet"));
+        moved.map_err(|e| e.to_string())
     });
+    assert!(moves.iter().all(|moved| *moved == Ok(Published::Moved)), "{moves:?}");
 }
 
 #[test]

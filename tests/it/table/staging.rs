@@ -88,21 +88,16 @@ fn a_run_without_attempts_is_swept() {
     assert!(!empty.exists() && f.staging().is_dir());
 }
 
-/// A sweeper that takes empty folders of runs away at any moment costs no claim its folder.
+/// A sweeper that takes a run's empty folder away at any moment costs no claim its folder.
 #[test]
 fn staging_is_made_beside_a_sweeper() {
     let f = Fixture::new();
-    let done = std::sync::atomic::AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !done.load(std::sync::atomic::Ordering::Relaxed) {
-                f.warehouse.remove_empty_staging().unwrap();
-            }
-        });
-        let made: Vec<_> = (0..200).map(|_| f.warehouse.make_staging(RunId::new(), f.token)).collect();
-        done.store(true, std::sync::atomic::Ordering::Relaxed);
-        for folder in made {
-            assert!(folder.unwrap().is_dir());
-        }
+    f.warehouse.remove_staged(f.run, f.token).unwrap();
+    let of_run = f.warehouse.root().join(".staging").join(f.run.to_string());
+    let made = beside_a_remover(&of_run, 100, |_| {
+        let made = f.warehouse.make_staging(f.run, f.token).map(|folder| folder.is_dir());
+        f.warehouse.remove_staged(f.run, f.token).unwrap();
+        made.map_err(|e| e.to_string())
     });
+    assert!(made.iter().all(|made| *made == Ok(true)), "{made:?}");
 }
