@@ -5,7 +5,7 @@ use crate::run::{RunId, State};
 use crate::store::StoreError;
 use axum::Json;
 use axum::extract::Request;
-use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
@@ -336,15 +336,5 @@ pub(super) async fn render_problems(request: Request, next: Next) -> Response {
         (None, StatusCode::BAD_REQUEST) => Problem::Malformed("a part of the path or the query cannot be read".into()),
         (None, other) => Problem::Other(other),
     };
-    let rendered = problem.render(request_id.as_deref());
-    with_headers_of(&response, rendered)
-}
-
-/// Keeps what a layer said beside the body, such as `Allow`.
-fn with_headers_of(old: &Response, mut new: Response) -> Response {
-    let about_the_body: [HeaderName; 2] = [header::CONTENT_TYPE, header::CONTENT_LENGTH];
-    for (name, value) in old.headers().iter().filter(|(name, _)| !about_the_body.contains(name)) {
-        new.headers_mut().entry(name).or_insert_with(|| value.clone());
-    }
-    new
+    problem.render(request_id.as_deref())
 }
