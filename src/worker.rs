@@ -413,7 +413,7 @@ impl Worker {
         // Where the database does not answer, the lease runs out and the next worker takes over.
         for _ in 0..3 {
             match self.store.end_attempt(run.id, token, &ended).await {
-                Ok(Fenced::Done) => return self.remove_staging(run).await,
+                Ok(Fenced::Done) => return self.remove_attempt(run, token).await,
                 Ok(Fenced::Lost) => return lease_lost("ending the attempt"),
                 Err(StoreError::Unavailable(error)) => {
                     tracing::warn!(%error, "the attempt's end could not be recorded, trying again");
@@ -437,6 +437,14 @@ impl Worker {
             Ok(Fenced::Done) => {}
             Ok(Fenced::Lost) => lease_lost("handing the lease back"),
             Err(error) => tracing::error!(%error, "the lease could not be handed back; it will run out"),
+        }
+    }
+
+    /// Only this attempt's: another may be under way by now.
+    async fn remove_attempt(&self, run: &Run, token: ClaimToken) {
+        let id = run.id;
+        if let Err(error) = self.on_disk(move |warehouse| warehouse.remove_staged(id, token)).await {
+            tracing::warn!(%error, "staging could not be removed; the sweeper will");
         }
     }
 
