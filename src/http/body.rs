@@ -91,6 +91,10 @@ fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     let mut deserializer = serde_json::Deserializer::from_slice(body);
     serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
         let pointer = pointer(error.path());
+        if !error.inner().is_data() {
+            // Such as half a surrogate pair, which the first reading passes over.
+            return Problem::NotJson(format!("the body is not JSON: {}", error.inner()));
+        }
         let text = error.into_inner().to_string();
         let detail = text.split(" at line ").next().unwrap_or_default();
         Problem::InvalidRequest(vec![FieldError::new(pointer, detail)])
@@ -150,7 +154,7 @@ mod tests {
 
     #[test]
     fn what_is_not_json_is_told_from_what_is_of_the_wrong_shape() {
-        for broken in ["", "{", "{not json", r#"{"nope": 1, "#, r#"{"list": []} x"#, "\u{1}"] {
+        for broken in ["", "{", "{not json", r#"{"nope": 1, "#, r#"{"list": []} x"#, "\u{1}", r#"{"\ud800": 1}"#] {
             assert!(matches!(outcome(broken), Err(Problem::NotJson(_))), "{broken:?}");
         }
         assert_eq!(field("[]").pointer, "");

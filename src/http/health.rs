@@ -4,7 +4,7 @@ use super::problem::{Problem, ProblemDetails};
 use super::{Api, Check};
 use axum::Json;
 use axum::extract::State;
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use std::sync::LazyLock;
@@ -35,7 +35,7 @@ struct Health {
 }
 
 /// Says that the process lives.
-#[utoipa::path(get, path = "/healthz", tag = "operations", responses((status = 200, body = Health)))]
+#[utoipa::path(get, path = "/healthz", tag = "operations", responses((status = 200, description = "It lives", body = Health)))]
 async fn healthz() -> Json<Health> {
     Json(Health { status: "ok" })
 }
@@ -43,21 +43,23 @@ async fn healthz() -> Json<Health> {
 /// Says whether the service can do its work, and if not what is missing.
 #[utoipa::path(get, path = "/readyz", tag = "operations", responses(
     (status = 200, description = "Every check is all right", body = Readiness),
-    (status = 503, description = "Some check is not, or the service is shutting down", body = Readiness),
+    (status = 503, description = "Some check is not, or the service is shutting down; `checks` lists them all",
+        body = ProblemDetails, content_type = "application/problem+json"),
 ))]
-async fn readyz(State(api): State<Api>) -> Response {
+async fn readyz(State(api): State<Api>) -> Result<Response, Problem> {
     let mut checks = (api.readiness)().await;
     if api.shutdown.is_cancelled() {
         checks.push(Check { name: "serving".to_owned(), ok: false, detail: "shutting down".to_owned() });
     }
-    let ready = checks.iter().all(|check| check.ok);
-    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (status, [(header::CACHE_CONTROL, "no-store")], Json(Readiness { ready, checks })).into_response()
+    if !checks.iter().all(|check| check.ok) {
+        return Err(Problem::NotReady(checks));
+    }
+    Ok(([(header::CACHE_CONTROL, "no-store")], Json(Readiness { ready: true, checks })).into_response())
 }
 
 /// The metrics, in the text format of Prometheus.
 #[utoipa::path(get, path = "/metrics", tag = "operations", responses(
-    (status = 200, content_type = "text/plain", body = String),
+    (status = 200, description = "All metrics", content_type = "text/plain", body = String),
 ))]
 async fn metrics(State(api): State<Api>) -> Response {
     let format = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
@@ -66,8 +68,8 @@ async fn metrics(State(api): State<Api>) -> Response {
 
 /// This description, as JSON.
 #[utoipa::path(get, path = "/openapi.json", tag = "operations", responses(
-    (status = 200, content_type = "application/json"),
-    (status = 500, content_type = "application/problem+json", body = ProblemDetails),
+    (status = 200, description = "OpenAPI 3.1", content_type = "application/json"),
+    (status = 500, description = "It cannot be written", content_type = "application/problem+json", body = ProblemDetails),
 ))]
 async fn openapi_json() -> Result<Response, Problem> {
     static TEXT: LazyLock<Result<String, String>> =
@@ -77,8 +79,8 @@ async fn openapi_json() -> Result<Response, Problem> {
 
 /// This description, as YAML.
 #[utoipa::path(get, path = "/openapi.yaml", tag = "operations", responses(
-    (status = 200, content_type = "application/yaml"),
-    (status = 500, content_type = "application/problem+json", body = ProblemDetails),
+    (status = 200, description = "OpenAPI 3.1", content_type = "application/yaml"),
+    (status = 500, description = "It cannot be written", content_type = "application/problem+json", body = ProblemDetails),
 ))]
 async fn openapi_yaml() -> Result<Response, Problem> {
     static TEXT: LazyLock<Result<String, String>> =

@@ -49,7 +49,7 @@ pub type Pipelines = BTreeMap<String, Arc<Definition>>;
 pub type Readiness = Arc<dyn Fn() -> BoxFuture<'static, Vec<Check>> + Send + Sync>;
 
 /// One thing that the service stands on, and whether it is all right.
-#[derive(Debug, Clone, serde::Serialize, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, utoipa::ToSchema)]
 pub struct Check {
     /// What was looked at, e.g. `database`.
     #[schema(example = "database")]

@@ -18,6 +18,10 @@ impl<S: Send + Sync> FromRequestParts<S> for Params {
             .map_err(|e| Problem::Malformed(format!("the query cannot be read: {e}")))?;
         let mut params = BTreeMap::new();
         for (name, value) in pairs {
+            if name.contains(char::is_control) || value.contains(char::is_control) {
+                // No name or key holds one, and not every database takes them.
+                return Err(invalid(name.trim_matches(char::is_control), "found a control character"));
+            }
             if params.insert(name.clone(), value).is_some() {
                 return Err(invalid(&name, "found more than once, expected at most once"));
             }

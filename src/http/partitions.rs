@@ -20,7 +20,7 @@ pub(super) fn routes() -> OpenApiRouter<Api> {
 }
 
 /// Lists the partitions of a pipeline's table with their current totals, and the sum over all of them.
-#[utoipa::path(get, path = "/pipelines/{name}/partitions", tag = "pipelines",
+#[utoipa::path(get, path = "/pipelines/{name}/partitions", operation_id = "list_partitions", tag = "pipelines",
     params(
         ("name" = String, Path, description = "The pipeline's name"),
         ("from" = Option<String>, Query, description = "From this partition on, for time partitions: a value of the \
@@ -31,13 +31,13 @@ pub(super) fn routes() -> OpenApiRouter<Api> {
         ("If-None-Match" = Option<String>, Header, description = "The tag of an earlier answer"),
     ),
     responses(
-        (status = 200, body = PartitionList<'_>, headers(
+        (status = 200, description = "A page of partitions, and the sum over all", body = PartitionList<'_>, headers(
             ("ETag" = String, description = "The table's version, and a mark of the query and the definition"),
         )),
         (status = 304, description = "The table is as the tag's answer said"),
-        (status = 400, body = ProblemDetails, content_type = "application/problem+json"),
-        (status = 404, body = ProblemDetails, content_type = "application/problem+json"),
-        (status = 503, body = ProblemDetails, content_type = "application/problem+json"),
+        (status = 400, description = "The query cannot be read", body = ProblemDetails, content_type = "application/problem+json"),
+        (status = 404, description = "There is no such pipeline or partition", body = ProblemDetails, content_type = "application/problem+json"),
+        (status = 503, description = "The database does not answer, or not in time", body = ProblemDetails, content_type = "application/problem+json"),
     ),
 )]
 async fn list(
@@ -71,7 +71,9 @@ fn filter(spec: &PartitionSpec, params: &Params, limit: u32) -> Result<Partition
         return Err(invalid("to", &format!("found {}, expected {} or later", to.key, from.key)));
     }
     let after = params.read("cursor", |text| {
-        read_cursor(text).ok_or_else(|| format!("found {text:?}, expected the next_cursor of an earlier page"))
+        read_cursor(text)
+            .filter(|key| !key.contains(char::is_control))
+            .ok_or_else(|| format!("found {text:?}, expected the next_cursor of an earlier page"))
     })?;
     Ok(PartitionFilter {
         from: from.map(|bound| bound.key),
@@ -115,17 +117,17 @@ fn read_bound(spec: &PartitionSpec, text: &str) -> Result<Bound, KeyError> {
 }
 
 /// Shows one partition as it is now, with its history.
-#[utoipa::path(get, path = "/pipelines/{name}/partitions/{*key}", tag = "pipelines",
+#[utoipa::path(get, path = "/pipelines/{name}/partitions/{*key}", operation_id = "get_partition", tag = "pipelines",
     params(
         ("name" = String, Path, description = "The pipeline's name"),
         ("key" = String, Path, description = "The canonical key, percent-encoded once; its slashes may stay"),
         ("If-None-Match" = Option<String>, Header, description = "The tag of an earlier answer"),
     ),
     responses(
-        (status = 200, body = PartitionDetail<'_>),
+        (status = 200, description = "The partition", body = PartitionDetail<'_>),
         (status = 304, description = "The partition is as the tag's answer said"),
-        (status = 404, body = ProblemDetails, content_type = "application/problem+json"),
-        (status = 503, body = ProblemDetails, content_type = "application/problem+json"),
+        (status = 404, description = "There is no such pipeline or partition", body = ProblemDetails, content_type = "application/problem+json"),
+        (status = 503, description = "The database does not answer, or not in time", body = ProblemDetails, content_type = "application/problem+json"),
     ),
 )]
 async fn get(
@@ -138,10 +140,15 @@ async fn get(
     let definition = api.pipeline(&name)?;
     // Not checked against the definition: a partition of an earlier one still has its history.
     let key = PartitionKey::from_canonical(key);
+    let absent = || Problem::NoSuchPartition { pipeline: name.clone(), partition: key.as_str().to_owned() };
+    if key.as_str().contains(char::is_control) {
+        // No canonical key holds one, and not every database takes them.
+        return Err(absent());
+    }
     let history = api.store.history(&name, &key, MAX_HISTORY).await?;
     let entries = api.store.entries(&name, Some(std::slice::from_ref(&key))).await?;
     if entries.is_empty() && history.is_empty() {
-        return Err(Problem::NoSuchPartition { pipeline: name, partition: key.as_str().to_owned() });
+        return Err(absent());
     }
     let detail = PartitionDetail::new(&name, key.as_str(), &definition.hash, entries.first(), &history);
     answer::json(StatusCode::OK, &headers, &detail)

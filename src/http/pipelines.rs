@@ -14,7 +14,7 @@ pub(super) fn routes() -> OpenApiRouter<Api> {
 }
 
 /// Lists the pipelines.
-#[utoipa::path(get, path = "/pipelines", tag = "pipelines", responses((status = 200, body = PipelineList<'_>)))]
+#[utoipa::path(get, path = "/pipelines", operation_id = "list_pipelines", tag = "pipelines", responses((status = 200, description = "The pipelines", body = PipelineList<'_>)))]
 async fn list(State(api): State<Api>, params: Params, headers: HeaderMap) -> Result<Response, Problem> {
     params.only(&[])?;
     let pipelines = api.pipelines.values().map(|definition| PipelineSummary::from(definition.as_ref())).collect();
@@ -22,11 +22,11 @@ async fn list(State(api): State<Api>, params: Params, headers: HeaderMap) -> Res
 }
 
 /// Shows a pipeline's definition.
-#[utoipa::path(get, path = "/pipelines/{name}", tag = "pipelines",
+#[utoipa::path(get, path = "/pipelines/{name}", operation_id = "get_pipeline", tag = "pipelines",
     params(("name" = String, Path, description = "The pipeline's name")),
     responses(
-        (status = 200, body = PipelineDetail<'_>),
-        (status = 404, body = ProblemDetails, content_type = "application/problem+json"),
+        (status = 200, description = "The definition", body = PipelineDetail<'_>),
+        (status = 404, description = "There is no such pipeline", body = ProblemDetails, content_type = "application/problem+json"),
     ),
 )]
 async fn get(

@@ -1,11 +1,11 @@
 //! Errors as RFC 9457 problem details. Nothing but this file knows an error's status.
 
-use super::REQUEST_ID;
+use super::{Check, REQUEST_ID};
 use crate::run::{RunId, State};
 use crate::store::StoreError;
 use axum::Json;
 use axum::extract::Request;
-use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
@@ -139,6 +139,8 @@ pub enum Problem {
     Internal,
     /// The database does not answer.
     Unavailable,
+    /// The service cannot do its work now.
+    NotReady(Vec<Check>),
     /// The server did not come to an answer in time.
     TimedOut(u64),
     /// A status made by a layer below, in its own words.
@@ -180,14 +182,10 @@ impl Problem {
             }
             Problem::Internal => (S::INTERNAL_SERVER_ERROR, "internal", "Something went wrong inside"),
             Problem::Unavailable => (S::SERVICE_UNAVAILABLE, "unavailable", "The database does not answer"),
+            Problem::NotReady(_) => (S::SERVICE_UNAVAILABLE, "not-ready", "The service is not ready"),
             Problem::TimedOut(_) => (S::SERVICE_UNAVAILABLE, "timed-out", "The answer took too long"),
             Problem::Other(status) => (*status, "http", status.canonical_reason().unwrap_or("HTTP error")),
         }
-    }
-
-    /// The status.
-    pub fn status(&self) -> StatusCode {
-        self.kind().0
     }
 
     fn detail(&self) -> String {
@@ -227,6 +225,10 @@ impl Problem {
             Problem::Unavailable => {
                 "whether the request was done is unknown; ask again with the same idempotency key".to_owned()
             }
+            Problem::NotReady(checks) => {
+                let failed = checks.iter().filter(|check| !check.ok);
+                failed.map(|check| format!("{}: {}", check.name, check.detail)).collect::<Vec<_>>().join("; ")
+            }
             Problem::TimedOut(seconds) => {
                 format!("there was no answer after {seconds} s; ask again with the same idempotency key")
             }
@@ -242,6 +244,7 @@ impl Problem {
             }
             Problem::InvalidState { run_id, state, .. } => json!({ "run_id": run_id, "state": state }),
             Problem::DefinitionChanged { run_id, .. } => json!({ "run_id": run_id }),
+            Problem::NotReady(checks) => json!({ "ready": false, "checks": checks }),
             Problem::BodyTooLarge(limit) => json!({ "max_body_bytes": limit }),
             Problem::KeyReused { run_id, fields } => json!({ "run_id": run_id, "fields": fields }),
             _ => Value::Null,
@@ -261,7 +264,7 @@ impl Problem {
     }
 
     fn retry_after_seconds(&self) -> Option<u32> {
-        matches!(self, Problem::Unavailable | Problem::TimedOut(_)).then_some(1)
+        matches!(self, Problem::Unavailable | Problem::NotReady(_) | Problem::TimedOut(_)).then_some(1)
     }
 
     /// The answer; with the request's id where the cause is only in the log.
@@ -324,10 +327,8 @@ pub(super) async fn render_problems(request: Request, next: Next) -> Response {
     }
     let made_here = response.extensions().get::<Problem>().cloned();
     let problem = match (made_here, status) {
-        (Some(problem), _) if !status.is_server_error() => {
-            debug_assert_eq!(problem.status(), status, "a problem's status is its own");
-            return response;
-        }
+        // Complete as it is: nothing of its cause is in the log.
+        (Some(_), _) if !status.is_server_error() => return response,
         (Some(problem), _) => problem,
         (None, StatusCode::METHOD_NOT_ALLOWED) => Problem::MethodNotAllowed,
         (None, StatusCode::NOT_FOUND) => Problem::NoSuchPath,
@@ -335,15 +336,5 @@ pub(super) async fn render_problems(request: Request, next: Next) -> Response {
         (None, StatusCode::BAD_REQUEST) => Problem::Malformed("a part of the path or the query cannot be read".into()),
         (None, other) => Problem::Other(other),
     };
-    let rendered = problem.render(request_id.as_deref());
-    with_headers_of(&response, rendered)
-}
-
-/// Keeps what a layer said beside the body, such as `Allow`.
-fn with_headers_of(old: &Response, mut new: Response) -> Response {
-    let about_the_body: [HeaderName; 2] = [header::CONTENT_TYPE, header::CONTENT_LENGTH];
-    for (name, value) in old.headers().iter().filter(|(name, _)| !about_the_body.contains(name)) {
-        new.headers_mut().entry(name).or_insert_with(|| value.clone());
-    }
-    new
+    problem.render(request_id.as_deref())
 }

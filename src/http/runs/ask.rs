@@ -9,7 +9,7 @@ use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use utoipa::openapi::RefOr;
-use utoipa::openapi::schema::{Object, ObjectBuilder, OneOfBuilder, Schema, SchemaType, Type};
+use utoipa::openapi::schema::{AnyOfBuilder, Object, ObjectBuilder, Schema, SchemaType, Type};
 use utoipa::{PartialSchema, ToSchema};
 
 /// The most errors that one answer lists.
@@ -234,7 +234,7 @@ impl PartialSchema for PartitionAsked {
             .description(Some("The text of each partition column"))
             .additional_properties(Some(text("The column's value")))
             .examples([serde_json::json!({"event_date": "2015-01-01", "hour": "15"})]);
-        OneOfBuilder::new()
+        AnyOfBuilder::new()
             .item(text("Canonical text, or the bare value where there is one partition column").examples(["2024-02"]))
             .item(range)
             .item(columns)

@@ -1,6 +1,7 @@
 //! `POST /runs/{id}/cancel` and `/retry`.
 
 use super::{definition_for_retry, find, location, parse_id, show};
+use crate::http::params::Params;
 use crate::http::problem::{Problem, ProblemDetails};
 use crate::http::wire::RunView;
 use crate::http::{Api, body};
@@ -28,24 +29,26 @@ struct RetryRequest {
 }
 
 /// Cancels a queued run at once, or asks the worker of a running one to stop.
-#[utoipa::path(post, path = "/runs/{id}/cancel", tag = "runs",
+#[utoipa::path(post, path = "/runs/{id}/cancel", operation_id = "cancel_run", tag = "runs",
     params(("id" = Uuid, Path, description = "The run's id")),
     request_body(content = Option<CancelRequest>, description = "May be left out"),
     responses(
         (status = 200, description = "The run is cancelled", body = RunView<'_>),
         (status = 202, description = "Its worker was asked to stop", body = RunView<'_>),
-        (status = 404, body = ProblemDetails, content_type = "application/problem+json"),
+        (status = 404, description = "There is no such run", body = ProblemDetails, content_type = "application/problem+json"),
         (status = 409, description = "It is being published, or it has ended otherwise", body = ProblemDetails,
             content_type = "application/problem+json"),
-        (status = 503, body = ProblemDetails, content_type = "application/problem+json"),
+        (status = 503, description = "The database does not answer, or not in time", body = ProblemDetails, content_type = "application/problem+json"),
     ),
 )]
 pub(super) async fn cancel(
     State(api): State<Api>,
     Path(id): Path<String>,
+    params: Params,
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, Problem> {
+    params.only(&[])?;
     let id = parse_id(&id)?;
     let CancelRequest {} = body::optional_json(&headers, &body)?;
     let status = match api.store.cancel(id).await? {
@@ -62,26 +65,28 @@ pub(super) async fn cancel(
 }
 
 /// Queues a failed or cancelled run again, as a new attempt, with the pipeline's current definition.
-#[utoipa::path(post, path = "/runs/{id}/retry", tag = "runs",
+#[utoipa::path(post, path = "/runs/{id}/retry", operation_id = "retry_run", tag = "runs",
     params(("id" = Uuid, Path, description = "The run's id")),
     request_body(content = Option<RetryRequest>, description = "May be left out"),
     responses(
         (status = 202, description = "The run is queued", body = RunView<'_>, headers(
             ("Location" = String, description = "Where the run is"),
         )),
-        (status = 404, body = ProblemDetails, content_type = "application/problem+json"),
+        (status = 404, description = "There is no such run", body = ProblemDetails, content_type = "application/problem+json"),
         (status = 409, description = "It has not failed and was not cancelled, its last attempt is another, or the \
             pipeline no longer has what it names", body = ProblemDetails, content_type = "application/problem+json"),
-        (status = 422, body = ProblemDetails, content_type = "application/problem+json"),
-        (status = 503, body = ProblemDetails, content_type = "application/problem+json"),
+        (status = 422, description = "The body is not valid", body = ProblemDetails, content_type = "application/problem+json"),
+        (status = 503, description = "The database does not answer, or not in time", body = ProblemDetails, content_type = "application/problem+json"),
     ),
 )]
 pub(super) async fn retry(
     State(api): State<Api>,
     Path(id): Path<String>,
+    params: Params,
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, Problem> {
+    params.only(&[])?;
     let run = find(&api, &id).await?;
     let RetryRequest { if_attempt } = body::optional_json(&headers, &body)?;
     let last_attempt = run.attempts.last().map_or(0, |attempt| attempt.number);

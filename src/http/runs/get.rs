@@ -21,7 +21,7 @@ const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-appli
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Shows a run; with `wait`, when it ends or the time is up.
-#[utoipa::path(get, path = "/runs/{id}", tag = "runs",
+#[utoipa::path(get, path = "/runs/{id}", operation_id = "get_run", tag = "runs",
     params(
         ("id" = Uuid, Path, description = "The run's id"),
         ("wait" = Option<f64>, Query, description = "Seconds to wait for the run's end", minimum = 0, maximum = 60),
@@ -29,14 +29,14 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
         ("If-None-Match" = Option<String>, Header, description = "The tag of an earlier answer"),
     ),
     responses(
-        (status = 200, body = RunView<'_>, headers(
+        (status = 200, description = "The run", body = RunView<'_>, headers(
             ("ETag" = String, description = "The tag of the answer"),
             ("Retry-After" = u64, description = "When it pays to look again, until the run has ended"),
         )),
         (status = 304, description = "The run is as the tag's answer said"),
-        (status = 400, body = ProblemDetails, content_type = "application/problem+json"),
-        (status = 404, body = ProblemDetails, content_type = "application/problem+json"),
-        (status = 503, body = ProblemDetails, content_type = "application/problem+json"),
+        (status = 400, description = "The query cannot be read", body = ProblemDetails, content_type = "application/problem+json"),
+        (status = 404, description = "There is no such run", body = ProblemDetails, content_type = "application/problem+json"),
+        (status = 503, description = "The database does not answer, or not in time", body = ProblemDetails, content_type = "application/problem+json"),
     ),
 )]
 pub(super) async fn get(

@@ -15,7 +15,7 @@ use uuid::Uuid;
 const KNOWN: [&str; 7] = ["pipeline", "state", "partition", "created_after", "created_before", "cursor", "limit"];
 
 /// Lists runs, newest first.
-#[utoipa::path(get, path = "/runs", tag = "runs",
+#[utoipa::path(get, path = "/runs", operation_id = "list_runs", tag = "runs",
     params(
         ("pipeline" = Option<String>, Query, description = "Runs of this pipeline"),
         ("state" = Option<String>, Query, description = "Runs in this state"),
@@ -27,9 +27,9 @@ const KNOWN: [&str; 7] = ["pipeline", "state", "partition", "created_after", "cr
         ("limit" = Option<u32>, Query, description = "The most entries of the page"),
     ),
     responses(
-        (status = 200, body = RunList<'_>),
-        (status = 400, body = ProblemDetails, content_type = "application/problem+json"),
-        (status = 503, body = ProblemDetails, content_type = "application/problem+json"),
+        (status = 200, description = "A page of runs", body = RunList<'_>),
+        (status = 400, description = "The query cannot be read", body = ProblemDetails, content_type = "application/problem+json"),
+        (status = 503, description = "The database does not answer, or not in time", body = ProblemDetails, content_type = "application/problem+json"),
     ),
 )]
 pub(super) async fn list(State(api): State<Api>, params: Params, headers: HeaderMap) -> Result<Response, Problem> {

@@ -2,6 +2,7 @@
 
 use super::ask::{IfFailed, SubmitRequest};
 use super::{definition_for_retry, location, show, stored};
+use crate::http::params::Params;
 use crate::http::problem::{Problem, ProblemDetails};
 use crate::http::wire::RunView;
 use crate::http::{Api, IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED, body};
@@ -20,7 +21,7 @@ const MAX_LOOKS: usize = 5;
 /// Submits a run under a key.
 ///
 /// The same request under the same key gives back the run that the first one made. Another request under it is refused.
-#[utoipa::path(post, path = "/runs", tag = "runs", request_body = SubmitRequest,
+#[utoipa::path(post, path = "/runs", operation_id = "submit_run", tag = "runs", request_body = SubmitRequest,
     params((
         "Idempotency-Key" = Option<String>, Header,
         description = "1 to 255 visible ASCII characters, bare or quoted; or the field `idempotency_key`",
@@ -48,7 +49,13 @@ const MAX_LOOKS: usize = 5;
             body = ProblemDetails, content_type = "application/problem+json"),
     ),
 )]
-pub(super) async fn submit(State(api): State<Api>, headers: HeaderMap, body: Bytes) -> Result<Response, Problem> {
+pub(super) async fn submit(
+    State(api): State<Api>,
+    params: Params,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Response, Problem> {
+    params.only(&[])?;
     let request: SubmitRequest = body::json(&headers, &body)?;
     let key = key(&headers, request.idempotency_key.as_deref())?;
     let principal = Principal::default();

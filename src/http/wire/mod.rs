@@ -15,6 +15,7 @@ use utoipa::openapi::schema::{AdditionalProperties, Object, ObjectBuilder, Schem
 
 /// What a partition holds.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Content)]
 pub(super) struct ContentView<'a> {
     /// Rows of the file.
     rows: u64,
@@ -37,9 +38,48 @@ impl<'a> From<&'a Content> for ContentView<'a> {
     }
 }
 
+/// What a partition holds; all absent where it is not there.
+#[derive(Debug, Default, Serialize, ToSchema)]
+#[schema(as = ContentIfAny)]
+pub(super) struct ContentIfAny<'a> {
+    /// Rows of the file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rows: Option<u64>,
+    /// Each measure rolled up over the rows.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "totals_if_any")]
+    #[schema(schema_with = totals_schema, required = false)]
+    totals: Option<&'a Totals>,
+    /// Source rows that went in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source_rows: Option<u64>,
+    /// Size of the file in bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes: Option<u64>,
+    /// Digest of the file, in hex.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sha256: Option<&'a str>,
+}
+
+impl<'a> From<Option<&'a Content>> for ContentIfAny<'a> {
+    fn from(content: Option<&'a Content>) -> Self {
+        let Some(Content { rows, totals, source_rows, bytes, sha256 }) = content else { return Self::default() };
+        Self {
+            rows: Some(*rows),
+            totals: Some(totals),
+            source_rows: Some(*source_rows),
+            bytes: Some(*bytes),
+            sha256: Some(sha256),
+        }
+    }
+}
+
 /// Writes totals as the map that answers carry.
 fn totals<S: Serializer>(totals: &&Totals, serializer: S) -> Result<S::Ok, S::Error> {
     totals.on_the_wire().serialize(serializer)
+}
+
+fn totals_if_any<S: Serializer>(totals: &Option<&Totals>, serializer: S) -> Result<S::Ok, S::Error> {
+    totals.map(Totals::on_the_wire).serialize(serializer)
 }
 
 fn names(values: impl IntoIterator<Item = &'static str>, nullable: bool) -> Object {

@@ -1,6 +1,6 @@
 //! Runs and their summaries.
 
-use super::{ContentView, attempt_outcome_schema, outcome_or_null_schema, state_schema, totals, totals_schema};
+use super::{ContentIfAny, attempt_outcome_schema, outcome_or_null_schema, state_schema, totals, totals_schema};
 use crate::http::problem::TYPE_PREFIX;
 use crate::run::{
     Attempt, AttemptOutcome, FailureClass, Mode, Outcome, Previous, Progress, RowCounts, Run, RunError, RunId,
@@ -62,18 +62,13 @@ struct PartitionView<'a> {
     partition: &'a str,
     #[schema(schema_with = outcome_or_null_schema)]
     outcome: Option<Outcome>,
+    /// What it holds after the run; absent before the decision and where it is cleared or empty.
     #[serde(flatten)]
-    decided: Option<DecidedView<'a>>,
-}
-
-/// What a run made of a partition. One that was cleared or is empty has no rows, totals or file.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = DecidedPartition)]
-struct DecidedView<'a> {
-    #[serde(flatten)]
-    content: Option<ContentView<'a>>,
-    /// What it held before; null where it was not there.
-    previous: Option<PreviousView<'a>>,
+    content: ContentIfAny<'a>,
+    /// What it held before; null where it was not there, absent before the decision.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<PreviousView<'a>>)]
+    previous: Option<Option<PreviousView<'a>>>,
 }
 
 /// What a partition held before a run.
@@ -228,11 +223,12 @@ impl<'a> From<&'a Run> for RunView<'a> {
 
 impl<'a> From<&'a RunPartition> for PartitionView<'a> {
     fn from(p: &'a RunPartition) -> Self {
-        let decided = p.outcome.map(|_| DecidedView {
-            content: p.content.as_ref().map(ContentView::from),
-            previous: p.previous.as_ref().map(PreviousView::from),
-        });
-        Self { partition: p.partition.as_str(), outcome: p.outcome, decided }
+        Self {
+            partition: p.partition.as_str(),
+            outcome: p.outcome,
+            content: p.content.as_ref().into(),
+            previous: p.outcome.map(|_| p.previous.as_ref().map(PreviousView::from)),
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Tables: the current totals of partitions, and one partition with its history.
 
-use super::{ContentView, outcome_schema, totals, totals_schema};
+use super::{ContentIfAny, ContentView, outcome_schema, totals, totals_schema};
 use crate::run::{CatalogEntry, DefinitionHash, HistoryEntry, Outcome, RunId, Totals};
 use crate::store::Listing;
 use chrono::{DateTime, Utc};
@@ -90,7 +90,7 @@ struct HistoryView<'a> {
     outcome: Outcome,
     /// What the partition held from then on; absent where it was cleared.
     #[serde(flatten)]
-    content: Option<ContentView<'a>>,
+    content: ContentIfAny<'a>,
     definition: &'a str,
 }
 
@@ -148,7 +148,7 @@ impl<'a> From<&'a HistoryEntry> for HistoryView<'a> {
             run_id: h.run_id,
             committed_at: h.committed_at,
             outcome: h.outcome,
-            content: h.content.as_ref().map(ContentView::from),
+            content: h.content.as_ref().into(),
             definition: &h.definition.0,
         }
     }

@@ -4,7 +4,8 @@ use super::App;
 use refrain::client::{Client, ClientError};
 use serde_json::json;
 use std::future::IntoFuture;
-use tokio::net::TcpListener;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 
 /// Serves the router on a free port of this machine; answers its URL.
 async fn serve(app: &App) -> String {
@@ -32,6 +33,20 @@ async fn a_run_is_submitted_followed_and_submitted_again() {
     assert_eq!(client.run(id).await.unwrap()["id"], id);
     let table = client.get("/pipelines/monthly/partitions").await.unwrap();
     assert_eq!(table["total"]["totals"]["trips"], 3);
+}
+
+#[tokio::test]
+async fn a_client_that_sends_first_and_reads_later_sees_that_its_body_is_too_large() {
+    let app = App::new().await;
+    let address = serve(&app).await.replace("http://", "");
+    let mut socket = TcpStream::connect(address).await.unwrap();
+    let length = 2_100_000;
+    let head = format!("POST /runs HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n");
+    socket.write_all(head.as_bytes()).await.unwrap();
+    socket.write_all(&vec![b' '; length]).await.unwrap();
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
 }
 
 #[tokio::test]

@@ -30,6 +30,7 @@ const MONTHLY: &str = r#"
 name = "monthly"
 description = "Trips by month"
 [source]
+format = "parquet"
 path = "trips_%Y-%m.parquet"
 neighbours = 1
 [source.columns]
@@ -49,6 +50,7 @@ mean = "avg(amount)"
 const HOURLY: &str = r#"
 name = "hourly"
 [source]
+format = "parquet"
 path = "events/*.parquet"
 [source.columns]
 at = "datetime"
@@ -63,6 +65,7 @@ events = "count(*)"
 const BY_KIND: &str = r#"
 name = "by_kind"
 [source]
+format = "parquet"
 path = "kinds.parquet"
 [source.columns]
 kind = "string"
@@ -208,7 +211,7 @@ fn json_request(path: &str, body: String) -> axum::http::request::Builder {
 }
 
 fn parsed(pipelines: &[&str]) -> Pipelines {
-    let parse = |text: &&str| pipeline::parse(text, "test.toml").unwrap_or_else(|errors| panic!("{errors:?}"));
+    let parse = |text: &&str| pipeline::parse(text, "a test").unwrap_or_else(|errors| panic!("{errors:?}"));
     pipelines.iter().map(parse).map(|definition| (definition.name.clone(), Arc::new(definition))).collect()
 }
 

@@ -162,4 +162,5 @@ async fn the_slashes_of_a_key_may_stay() {
         assert_eq!(found.json()["partition"], "date=2024-02-29/hour=05", "{path}");
     }
     app.get("/pipelines/hourly/partitions/%FF").await.problem(400, "malformed-request");
+    app.get("/pipelines/hourly/partitions/date=%00").await.problem(404, "partition-not-found");
 }

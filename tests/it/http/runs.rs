@@ -178,6 +178,8 @@ async fn a_filter_that_cannot_be_is_refused() {
         ("cursor=abab", "cursor"),
         ("created_after=yesterday", "created_after"),
         ("partition=2024-02", "partition"),
+        ("partition=month%3D%00", "partition"),
+        ("pipeline=%00", "pipeline"),
         ("partition=2024-13&pipeline=monthly", "partition"),
     ];
     for (query, parameter) in cases {
@@ -244,5 +246,8 @@ async fn the_bodies_of_changes_are_checked_too() {
     assert_eq!(pointer, "/if_attempt");
     let broken = json_request(&format!("/runs/{id}/retry"), "{".to_owned()).body(Body::from("{")).unwrap();
     app.send(broken).await.problem(400, "not-json");
+    for path in ["cancel?force=1", "retry?if_attempt=1"] {
+        app.post(&format!("/runs/{id}/{path}"), &json!({})).await.problem(400, "invalid-parameter");
+    }
     assert_eq!(app.get(&format!("/runs/{id}")).await.json()["state"], "queued");
 }

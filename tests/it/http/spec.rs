@@ -2,6 +2,7 @@
 
 use super::App;
 use axum::http::StatusCode;
+use std::collections::BTreeSet;
 use std::path::Path;
 
 #[test]
@@ -43,4 +44,18 @@ fn every_path_of_the_design_is_described() {
             "/runs/{id}/retry",
         ]
     );
+}
+
+#[test]
+fn every_operation_has_a_name_of_its_own_and_describes_its_answers() {
+    let described = serde_json::to_value(refrain::http::openapi()).unwrap();
+    let paths = described["paths"].as_object().unwrap().values();
+    let operations: Vec<&serde_json::Value> = paths.flat_map(|path| path.as_object().unwrap().values()).collect();
+    let names: BTreeSet<&str> = operations.iter().map(|o| o["operationId"].as_str().unwrap()).collect();
+    assert_eq!(names.len(), operations.len(), "{names:?}");
+    for operation in operations {
+        for (status, answer) in operation["responses"].as_object().unwrap() {
+            assert!(answer["description"].is_string(), "{} {status}", operation["operationId"]);
+        }
+    }
 }

@@ -3,9 +3,11 @@
 use super::{App, BY_KIND, HOURLY, MONTHLY, json_request, months};
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
+use futures::future::join_all;
 use refrain::http::Limits;
 use rstest::rstest;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 
 #[tokio::test]
 async fn a_new_request_is_accepted_and_its_repeat_gives_the_same_run() {
@@ -30,6 +32,18 @@ async fn a_new_request_is_accepted_and_its_repeat_gives_the_same_run() {
 }
 
 #[tokio::test]
+async fn one_key_is_one_run_however_many_ask_at_once() {
+    let app = App::new().await;
+    let body = months(&["2024-01", "2024-02"]);
+    let answers = join_all((0..64).map(|_| app.submit("storm", &body))).await;
+    let accepted = answers.iter().filter(|answer| answer.status == StatusCode::ACCEPTED).count();
+    let replayed = answers.iter().filter(|answer| answer.header("idempotent-replayed") == Some("true")).count();
+    assert_eq!((accepted, replayed), (1, 63));
+    let ids: BTreeSet<String> = answers.iter().map(|answer| answer.json()["id"].to_string()).collect();
+    assert_eq!(ids.len(), 1);
+}
+
+#[tokio::test]
 async fn a_replay_shows_the_run_as_it_is_now_whatever_the_pipeline_says() {
     let mut app = App::new().await;
     let id = app.accepted("k", &months(&["2024-02"])).await;
@@ -39,7 +53,7 @@ async fn a_replay_shows_the_run_as_it_is_now_whatever_the_pipeline_says() {
     assert_eq!((again.status, &again.json()["id"]), (StatusCode::OK, &json!(id)), "the pipeline is gone");
     assert_eq!(again.json()["state"], "succeeded");
     assert_eq!(again.header("retry-after"), None);
-    app.reload(&[&MONTHLY.replace("month_of", "day_of").replace("_%Y-%m", "")]);
+    app.reload(&[&MONTHLY.replace("month_of", "day_of")]);
     assert_eq!(app.submit("k", &months(&["2024-02"])).await.status, StatusCode::OK, "its columns are others");
     app.submit("new", &months(&["2024-02"])).await.problem(422, "invalid-request");
 }
@@ -191,7 +205,7 @@ async fn a_failed_run_is_not_queued_again_for_partitions_that_the_pipeline_no_lo
     app.fail(None).await;
     let mut retry = months(&["2024-02"]);
     retry["if_failed"] = json!("retry");
-    app.reload(&[&MONTHLY.replace("month_of", "day_of").replace("_%Y-%m", "")]);
+    app.reload(&[&MONTHLY.replace("month_of", "day_of")]);
     app.submit("k", &retry).await.problem(409, "definition-changed");
     app.reload(&[BY_KIND]);
     app.submit("k", &retry).await.problem(409, "definition-changed");
