@@ -5,13 +5,12 @@
 
 mod command;
 
-pub use command::{IfFailedArg, RunArgs, ServerArgs, StatusArgs, run_command, status_command};
+pub use command::{IfFailedArg, RunArgs, ServerArgs, StatusArgs, healthcheck_command, run_command, status_command};
 
 use reqwest::{Method, StatusCode, Url, header};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 use std::fmt::Write as _;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 /// How often one call is tried before its last error is given back.
@@ -28,9 +27,6 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How long the server may keep a waiting call, so that progress is seen about as often.
 const WAIT_SECONDS: u32 = 1;
-
-/// How long a health check may take.
-const HEALTHCHECK_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Why a call has no result.
 #[derive(Debug, thiserror::Error)]

@@ -5,7 +5,12 @@ use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::io::Write as _;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::ExitCode;
+use std::time::Duration;
+
+/// How long a health check may take.
+const HEALTHCHECK_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Where the server is, and how to print.
 #[derive(Debug, Clone, Args)]
