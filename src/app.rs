@@ -8,7 +8,7 @@ pub use inspect::{Inspection, check, inspect};
 
 use crate::config::{DatabaseSettings, Settings, WorkSettings};
 use crate::engine::ChildEngine;
-use crate::http::{Api, Limits, Pipelines, router};
+use crate::http::{self, Api, Limits, Pipelines, router};
 use crate::pipeline;
 use crate::store::{PostgresOptions, PostgresStore, RunStore, SqliteOptions, SqliteStore};
 use crate::table::Warehouse;
@@ -107,6 +107,8 @@ pub async fn start(settings: Settings) -> anyhow::Result<Running> {
     if let Some(warehouse) = &warehouse {
         spawn_workers(&mut tasks, &settings.work, &pipelines, &store, warehouse, &shutdown)?;
     }
+    let metrics = telemetry::metrics();
+    http::describe_metrics();
     let limits = &settings.limits;
     let api = Api {
         store: Arc::clone(&store),
@@ -120,7 +122,7 @@ pub async fn start(settings: Settings) -> anyhow::Result<Running> {
             request_timeout_seconds: limits.request_timeout_seconds,
         },
         readiness: health::readiness(store, warehouse, &pipelines, &settings.work),
-        metrics: telemetry::metrics(),
+        metrics,
         shutdown: shutdown.clone(),
     };
     let ending = shutdown.clone();

@@ -1,18 +1,9 @@
 //! Settings: a flag is an environment variable (`REFRAIN_*`), read and checked once.
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use secrecy::SecretString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-
-/// How log lines look.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum LogFormat {
-    /// For people.
-    Text,
-    /// One JSON object a line.
-    Json,
-}
 
 /// Where the database is.
 #[derive(Debug, Clone, Args)]

@@ -1,10 +1,19 @@
 //! Logs and metrics: set up once, and the names and help of the metrics.
 
-use crate::config::LogFormat;
+use clap::ValueEnum;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use std::sync::OnceLock;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::util::SubscriberInitExt;
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
 
 /// Runs in a state, by `state`.
 pub const METRIC_RUNS: &str = "refrain_runs";
@@ -52,9 +61,6 @@ pub fn metrics() -> PrometheusHandle {
 }
 
 fn describe() {
-    use crate::http::{METRIC_REQUEST_SECONDS, METRIC_REQUESTS};
-    metrics::describe_counter!(METRIC_REQUESTS, "HTTP requests by method, route and status");
-    metrics::describe_histogram!(METRIC_REQUEST_SECONDS, "Seconds that HTTP requests took, by method and route");
     metrics::describe_gauge!(METRIC_RUNS, "Runs by state: queued, running, committing");
     metrics::describe_gauge!(METRIC_OLDEST_DUE_SECONDS, "Seconds that the oldest due run has been waiting");
     metrics::describe_gauge!(

@@ -1,6 +1,7 @@
 //! The story of a run, from the worker's side, in the order of DESIGN section 5: claim, heartbeat, compute, decide,
 //! publish and finish.
 
+mod ending;
 mod heartbeat;
 mod probe;
 
@@ -10,14 +11,12 @@ use crate::engine::{Engine, EngineError, Job, Report};
 use crate::partition::PartitionKey;
 use crate::pipeline::{self, Definition};
 use crate::run::{
-    AttemptOutcome, ClaimToken, Decided, FailureClass, Mode, Progress, Run, RunError, Scope, Stage, StagedPartition,
-    Totals, decide,
+    AttemptOutcome, ClaimToken, Decided, Mode, Progress, Run, RunError, Scope, Stage, StagedPartition, Totals, decide,
 };
-use crate::store::{
-    Begun, ClaimRequest, Claimed, Decision, Ended, Failures, Fenced, RunStore, StoreError, StoreResult,
-};
+use crate::store::{Begun, ClaimRequest, Claimed, Decision, Failures, Fenced, RunStore, StoreError, StoreResult};
 use crate::table::{Holder, PublishLock, Published, TableError, Warehouse};
-use heartbeat::{Heartbeat, Stop};
+use ending::{compute_error, lease_lost, store_error, table_error};
+use heartbeat::Heartbeat;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::PathBuf;
@@ -361,100 +360,6 @@ impl Worker {
         }
     }
 
-    /// The heartbeat stopped the attempt.
-    async fn stopped(&self, attempt: &Attempt<'_>) {
-        let decided = attempt.progress.borrow().stage == Stage::Publishing;
-        match attempt.heartbeat.why() {
-            Stop::LeaseLost => lease_lost("working"),
-            // Cancellation is not allowed once a run is decided, so the state of the database tells.
-            Stop::CancelAsked => self.end(attempt.run, attempt.token, AttemptOutcome::Cancelled, None, None).await,
-            Stop::Shutdown if decided => {
-                let detail = format!("{} shut down while it published", self.settings.name);
-                let error = service_error("worker-shut-down", "The worker shut down", detail);
-                self.hand_back(attempt.run, attempt.token, Duration::ZERO, &error).await;
-            }
-            Stop::Shutdown => self.end(attempt.run, attempt.token, AttemptOutcome::Released, None, None).await,
-        }
-    }
-
-    /// Ends the attempt as failed, to be tried again as the pipeline says for this class of failure.
-    async fn fail(&self, attempt: &Attempt<'_>, error: RunError) {
-        let before = attempt.failures;
-        let failures = 1 + match error.class {
-            FailureClass::Source => before.source,
-            FailureClass::Service => before.service,
-            FailureClass::Compute => before.compute,
-            FailureClass::Lost => {
-                return self.end(attempt.run, attempt.token, AttemptOutcome::Lost, Some(error), None).await;
-            }
-        };
-        let rule = attempt.definition.retry.rule(error.class);
-        let delay = rule.delay(failures, self.settings.retry_delay_seconds, jitter());
-        self.end(attempt.run, attempt.token, AttemptOutcome::Failed, Some(error), delay).await;
-    }
-
-    /// Ends the attempt without a result. Staging goes only when that was accepted.
-    async fn end(
-        &self,
-        run: &Run,
-        token: ClaimToken,
-        outcome: AttemptOutcome,
-        error: Option<RunError>,
-        retry_after: Option<Duration>,
-    ) {
-        match &error {
-            Some(error) => tracing::warn!(
-                error.kind = %error.kind, error.class = error.class.as_str(), error.detail = %error.detail,
-                retry_after_seconds = retry_after.map(|d| d.as_secs()), "the attempt ended: {}", outcome.as_str()
-            ),
-            None => tracing::info!("the attempt ended: {}", outcome.as_str()),
-        }
-        let ended = Ended { outcome, error, retry_after, max_lost_workers: self.settings.max_lost_workers };
-        // Where the database does not answer, the lease runs out and the next worker takes over.
-        for _ in 0..3 {
-            match self.store.end_attempt(run.id, token, &ended).await {
-                Ok(Fenced::Done) => return self.remove_attempt(run, token).await,
-                Ok(Fenced::Lost) => return lease_lost("ending the attempt"),
-                Err(StoreError::Unavailable(error)) => {
-                    tracing::warn!(%error, "the attempt's end could not be recorded, trying again");
-                    tokio::time::sleep(PAUSE).await;
-                }
-                Err(error) => return tracing::error!(%error, "the attempt's end could not be recorded"),
-            }
-        }
-    }
-
-    /// Hands the lease back with a due time, so that this worker is free; publishing is tried for as long as it takes.
-    async fn postpone(&self, run: &Run, token: ClaimToken, error: &RunError) {
-        let failed = run.attempts.iter().rev().take_while(|a| a.outcome == Some(AttemptOutcome::Failed)).count();
-        let delay = Duration::from_secs(1 << failed.min(6));
-        tracing::error!(error.kind = %error.kind, error.detail = %error.detail, delay_seconds = delay.as_secs(), "publishing failed");
-        self.hand_back(run, token, delay, error).await;
-    }
-
-    async fn hand_back(&self, run: &Run, token: ClaimToken, delay: Duration, error: &RunError) {
-        match self.store.postpone_publish(run.id, token, delay, error).await {
-            Ok(Fenced::Done) => {}
-            Ok(Fenced::Lost) => lease_lost("handing the lease back"),
-            Err(error) => tracing::error!(%error, "the lease could not be handed back; it will run out"),
-        }
-    }
-
-    /// Only this attempt's: another may be under way by now.
-    async fn remove_attempt(&self, run: &Run, token: ClaimToken) {
-        let id = run.id;
-        if let Err(error) = self.on_disk(move |warehouse| warehouse.remove_staged(id, token)).await {
-            tracing::warn!(%error, "staging could not be removed; the sweeper will");
-        }
-    }
-
-    async fn remove_staging(&self, run: &Run) {
-        let id = run.id;
-        if let Err(error) = self.on_disk(move |warehouse| warehouse.remove_staging(id)).await {
-            tracing::warn!(%error, "staging could not be removed; the sweeper will");
-        }
-    }
-
     /// Asks the database again while it does not answer and the lease is trusted; none where the attempt must stop.
     async fn ask_again<T, F>(&self, attempt: &Attempt<'_>, ask: impl Fn() -> F) -> Option<StoreResult<T>>
     where
@@ -490,18 +395,9 @@ impl Worker {
 /// Between two questions to a database that does not answer.
 const PAUSE: Duration = Duration::from_millis(500);
 
-fn lease_lost(doing: &str) {
-    tracing::warn!("the lease is lost while {doing}: another worker has the run, nothing more is done here");
-}
-
 fn without_rows(partition: PartitionKey) -> StagedPartition {
     let (totals, sha256) = (Totals::default(), String::new());
     StagedPartition { partition, file: None, rows: 0, totals, source_rows: 0, bytes: 0, sha256 }
-}
-
-/// A random number in 0..1 from a random id.
-fn jitter() -> f64 {
-    f64::from(uuid::Uuid::new_v4().as_fields().0) / f64::from(u32::MAX)
 }
 
 fn foreign_error(pipeline: &str, foreign: &[PathBuf]) -> Option<RunError> {
@@ -517,20 +413,4 @@ fn foreign_error(pipeline: &str, foreign: &[PathBuf]) -> Option<RunError> {
         crate::table::PART_FILE
     );
     Some(compute_error("foreign-files", "There are files of others in the table", detail))
-}
-
-fn compute_error(kind: &str, title: &str, detail: String) -> RunError {
-    RunError { kind: kind.to_owned(), title: title.to_owned(), detail, class: FailureClass::Compute }
-}
-
-fn service_error(kind: &str, title: &str, detail: String) -> RunError {
-    RunError { kind: kind.to_owned(), title: title.to_owned(), detail, class: FailureClass::Service }
-}
-
-fn table_error(error: &TableError) -> RunError {
-    service_error("warehouse-failed", "The warehouse cannot be used", error.to_string())
-}
-
-fn store_error(error: &StoreError) -> RunError {
-    service_error("database-failed", "The database cannot be used", error.to_string())
 }

@@ -63,6 +63,8 @@ create table runs (
 create index runs_queued on runs (sequence) where state = 'queued';
 create index runs_held on runs (lease_until) where state in ('running', 'committing');
 create index runs_active on runs (pipeline, sequence) where state in ('queued', 'running', 'committing');
+create index runs_active_full on runs (pipeline, sequence)
+    where mode = 'full' and state in ('queued', 'running', 'committing');
 create index runs_by_pipeline on runs (pipeline, id);
 create index runs_by_state on runs (state, id);
 
@@ -82,6 +84,18 @@ create table run_partitions (
 );
 
 create index run_partitions_by_partition on run_partitions (partition, run_id);
+
+-- The partitions that runs which have not ended wait for or hold; so a claim need not look at ended runs. A full run has
+-- none here: it overlaps everything.
+create table reservations (
+    pipeline text collate "C" not null,
+    partition text collate "C" not null,
+    sequence bigint not null,
+    run_id uuid not null references runs (id),
+    primary key (pipeline, partition, sequence)
+);
+
+create index reservations_by_run on reservations (run_id);
 
 create table attempts (
     run_id uuid not null references runs (id),

@@ -72,6 +72,8 @@ create table runs (
 create index runs_queued on runs (sequence) where state = 'queued';
 create index runs_held on runs (lease_until) where state in ('running', 'committing');
 create index runs_active on runs (pipeline, sequence) where state in ('queued', 'running', 'committing');
+create index runs_active_full on runs (pipeline, sequence)
+    where mode = 'full' and state in ('queued', 'running', 'committing');
 create index runs_by_pipeline on runs (pipeline, id);
 create index runs_by_state on runs (state, id);
 
@@ -91,6 +93,18 @@ create table run_partitions (
 ) strict;
 
 create index run_partitions_by_partition on run_partitions (partition, run_id);
+
+-- The partitions that runs which have not ended wait for or hold; so a claim need not look at ended runs. A full run has
+-- none here: it overlaps everything.
+create table reservations (
+    pipeline text not null,
+    partition text not null,
+    sequence integer not null,
+    run_id text not null references runs (id),
+    primary key (pipeline, partition, sequence)
+) strict;
+
+create index reservations_by_run on reservations (run_id);
 
 create table attempts (
     run_id text not null references runs (id),

@@ -42,6 +42,12 @@ pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key
 /// The header that says that an answer shows a run which was accepted before.
 pub const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 
+/// Says in the metrics' listing what those of this module are.
+pub fn describe_metrics() {
+    metrics::describe_counter!(METRIC_REQUESTS, "HTTP requests by method, route and status");
+    metrics::describe_histogram!(METRIC_REQUEST_SECONDS, "Seconds that HTTP requests took, by method and route");
+}
+
 /// The checked pipelines of the server, by name.
 pub type Pipelines = BTreeMap<String, Arc<Definition>>;
 

@@ -26,6 +26,10 @@ pub(super) struct Statements {
     pub(super) insert_run: &'static str,
     /// 1 run, 2 list of keys.
     pub(super) insert_scope: &'static str,
+    /// A run that is queued waits for its partitions. 1 run.
+    pub(super) reserve_scope: &'static str,
+    /// A run that ended lets go of its partitions. 1 run.
+    pub(super) release_scope: &'static str,
     /// 1 principal, 2 key.
     pub(super) known_key: &'static str,
     /// A run's control state, and nobody else moves it until the transaction ends. 1 run.

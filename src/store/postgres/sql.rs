@@ -23,6 +23,13 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
     insert_scope: r"
         insert into run_partitions (run_id, partition)
         select $1, json_array_elements_text($2::json)",
+    reserve_scope: r"
+        insert into reservations (pipeline, partition, sequence, run_id)
+        select r.pipeline, p.partition, r.sequence, r.id
+        from runs r
+        join run_partitions p on p.run_id = r.id
+        where r.id = $1 and r.mode = 'overwrite'",
+    release_scope: r"delete from reservations where run_id = $1",
     known_key: r"
         select r.id, r.state, r.asked, r.fingerprint, d.hash, d.pipeline, d.text
         from runs r join definitions d on d.hash = r.accepted_with
@@ -62,22 +69,28 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
             and r.pipeline not in (select json_array_elements_text($3::json))
             and not exists (
                 select 1
+                from reservations mine
+                join reservations theirs on theirs.pipeline = mine.pipeline and theirs.partition = mine.partition
+                join runs o on o.id = theirs.run_id
+                where mine.run_id = r.id and o.id <> r.id and (o.state <> 'queued' or o.sequence < r.sequence)
+            )
+            and not exists (
+                select 1
+                from runs o
+                where o.pipeline = r.pipeline
+                    and o.mode = 'full'
+                    and o.state in ('queued', 'running', 'committing')
+                    and o.id <> r.id
+                    and (o.state <> 'queued' or o.sequence < r.sequence)
+            )
+            and (r.mode <> 'full' or not exists (
+                select 1
                 from runs o
                 where o.pipeline = r.pipeline
                     and o.state in ('queued', 'running', 'committing')
                     and o.id <> r.id
                     and (o.state <> 'queued' or o.sequence < r.sequence)
-                    and (
-                        o.mode = 'full'
-                        or r.mode = 'full'
-                        or exists (
-                            select 1
-                            from run_partitions mine
-                            join run_partitions theirs on theirs.run_id = o.id and theirs.partition = mine.partition
-                            where mine.run_id = r.id
-                        )
-                    )
-            )
+            ))
         order by r.sequence
         limit 1",
     insert_attempt: r"insert into attempts (run_id, number, worker, token, started_at) values ($1, $2, $3, $4, $5)",

@@ -1,4 +1,6 @@
 //! The statements in SQLite's dialect, in the order of their twins in Postgres's.
+//!
+//! `indexed by` keeps the planner from walking through all the runs that ended, which it cannot know are most.
 
 use crate::store::statements::Statements;
 
@@ -29,6 +31,13 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
     insert_scope: r"
         insert into run_partitions (run_id, partition)
         select ?1, value from json_each(?2)",
+    reserve_scope: r"
+        insert into reservations (pipeline, partition, sequence, run_id)
+        select r.pipeline, p.partition, r.sequence, r.id
+        from runs r
+        join run_partitions p on p.run_id = r.id
+        where r.id = ?1 and r.mode = 'overwrite'",
+    release_scope: r"delete from reservations where run_id = ?1",
     known_key: r"
         select r.id, r.state, r.asked, r.fingerprint, d.hash, d.pipeline, d.text
         from runs r join definitions d on d.hash = r.accepted_with
@@ -46,41 +55,47 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         where id = ?1",
     lost_runs: r"
         select id
-        from runs
+        from runs indexed by runs_held
         where state = 'running' and state in ('running', 'committing') and lease_until <= ?1
         order by sequence
         limit ?2",
     unfinished_run: r"
         select id
-        from runs
+        from runs indexed by runs_held
         where state = 'committing' and state in ('running', 'committing') and lease_until <= ?1
         order by sequence
         limit 1",
     next_run: r"
         select r.id, r.pipeline
-        from runs r
+        from runs r indexed by runs_queued
         where r.state = 'queued'
             and r.due_at <= ?1
             and (?2 is null or r.pipeline = ?2)
             and r.pipeline not in (select value from json_each(?3))
             and not exists (
                 select 1
-                from runs o
+                from reservations mine
+                join reservations theirs on theirs.pipeline = mine.pipeline and theirs.partition = mine.partition
+                join runs o on o.id = theirs.run_id
+                where mine.run_id = r.id and o.id <> r.id and (o.state <> 'queued' or o.sequence < r.sequence)
+            )
+            and not exists (
+                select 1
+                from runs o indexed by runs_active_full
+                where o.pipeline = r.pipeline
+                    and o.mode = 'full'
+                    and o.state in ('queued', 'running', 'committing')
+                    and o.id <> r.id
+                    and (o.state <> 'queued' or o.sequence < r.sequence)
+            )
+            and (r.mode <> 'full' or not exists (
+                select 1
+                from runs o indexed by runs_active
                 where o.pipeline = r.pipeline
                     and o.state in ('queued', 'running', 'committing')
                     and o.id <> r.id
                     and (o.state <> 'queued' or o.sequence < r.sequence)
-                    and (
-                        o.mode = 'full'
-                        or r.mode = 'full'
-                        or exists (
-                            select 1
-                            from run_partitions mine
-                            join run_partitions theirs on theirs.run_id = o.id and theirs.partition = mine.partition
-                            where mine.run_id = r.id
-                        )
-                    )
-            )
+            ))
         order by r.sequence
         limit 1",
     insert_attempt: r"insert into attempts (run_id, number, worker, token, started_at) values (?1, ?2, ?3, ?4, ?5)",
@@ -229,6 +244,6 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
             count(*) filter (where state = 'running') as running,
             count(*) filter (where state = 'committing') as committing,
             min(due_at) filter (where state = 'queued' and due_at <= ?1) as oldest_due
-        from runs
+        from runs indexed by runs_active
         where state in ('queued', 'running', 'committing')",
 };

@@ -191,9 +191,12 @@ async fn lock(tx: &mut Tx, id: RunId) -> StoreResult<Option<Head>> {
     tx.optional(tx.sql.lock_run, values![id]).await?.as_ref().map(rows::head).transpose()
 }
 
-/// Writes the control state back and tells the waiters of the run.
+/// Writes the control state back and tells the waiters of the run. A run that ended lets go of its partitions.
 async fn save(tx: &mut Tx, head: &Head) -> StoreResult<()> {
     tx.execute(tx.sql.save_run, rows::head_values(head)?).await?;
+    if head.state.is_ended() {
+        tx.execute(tx.sql.release_scope, values![head.id]).await?;
+    }
     tx.announce(Change::Run(head.id));
     Ok(())
 }

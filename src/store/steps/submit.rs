@@ -47,6 +47,7 @@ pub(super) async fn submit(tx: &mut Tx, run: &NewRun) -> StoreResult<Submitted> 
         return Ok(Submitted::KeyTaken);
     }
     tx.execute(tx.sql.insert_scope, values![run.id, json(&run.asked.partitions)?]).await?;
+    tx.execute(tx.sql.reserve_scope, values![run.id]).await?;
     tx.announce(Change::Run(run.id));
     tx.announce(Change::Queue);
     let accepted = read::run(tx, run.id).await?;
@@ -89,6 +90,7 @@ pub(super) async fn retry(
     head.retry(next_sequence(tx).await?, &definition.hash, now);
     save(tx, &head).await?;
     undecide(tx, id, head.mode).await?;
+    tx.execute(tx.sql.reserve_scope, values![id]).await?;
     tx.announce(Change::Queue);
     Ok(Retried::Queued)
 }

@@ -4,7 +4,9 @@ use chrono::{DateTime, TimeDelta, Utc};
 use refrain::store::{PostgresOptions, PostgresStore, RunStore, SqliteOptions, SqliteStore};
 use secrecy::SecretString;
 use sqlx::postgres::PgConnectOptions;
-use sqlx::{AssertSqlSafe, Connection, PgConnection};
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,27 +16,42 @@ pub(crate) struct Bed {
     pub(crate) store: Arc<dyn RunStore>,
     /// Another server's store over the same database; on SQLite, which has one server, the same.
     pub(crate) other: Arc<dyn RunStore>,
-    time: Time,
+    database: Database,
 }
 
-enum Time {
-    Clock(Arc<Mutex<DateTime<Utc>>>),
-    Database(PgConnectOptions),
+enum Database {
+    Sqlite { path: PathBuf, now: Arc<Mutex<DateTime<Utc>>> },
+    Postgres(Box<PgConnectOptions>),
 }
 
 impl Bed {
     /// Lets `duration` pass for leases and due times.
     pub(crate) async fn pass(&self, duration: Duration) {
-        match &self.time {
-            Time::Clock(now) => *now.lock().unwrap() += duration,
+        match &self.database {
+            Database::Sqlite { now, .. } => *now.lock().unwrap() += duration,
             // The clock is the server's own, so the deadlines come nearer instead.
-            Time::Database(connect) => {
+            Database::Postgres(connect) => {
                 let nearer = "update runs set due_at = due_at - make_interval(secs => $1), \
                               lease_until = lease_until - make_interval(secs => $1) \
                               where state in ('queued', 'running', 'committing')";
                 let mut connection = PgConnection::connect_with(connect).await.unwrap();
                 sqlx::query(nearer).bind(duration.as_secs_f64()).execute(&mut connection).await.unwrap();
                 connection.close().await.unwrap();
+            }
+        }
+    }
+
+    /// Runs a statement past the store, as no step would.
+    pub(crate) async fn past_the_store(&self, statement: &'static str) -> Result<(), sqlx::Error> {
+        match &self.database {
+            Database::Sqlite { path, .. } => {
+                let connect = SqliteConnectOptions::new().filename(path).foreign_keys(true);
+                let mut connection = SqliteConnection::connect_with(&connect).await?;
+                sqlx::query(statement).execute(&mut connection).await.map(|_| ())
+            }
+            Database::Postgres(connect) => {
+                let mut connection = PgConnection::connect_with(connect).await?;
+                sqlx::query(statement).execute(&mut connection).await.map(|_| ())
             }
         }
     }
@@ -54,9 +71,9 @@ pub(crate) async fn on_sqlite(test: impl AsyncFnOnce(&Bed)) {
         })
     };
     let options = SqliteOptions { clock, ..SqliteOptions::default() };
-    let store: Arc<dyn RunStore> =
-        Arc::new(SqliteStore::open(&folder.path().join("refrain.db"), options).await.unwrap());
-    test(&Bed { other: store.clone(), store, time: Time::Clock(now) }).await;
+    let path = folder.path().join("refrain.db");
+    let store: Arc<dyn RunStore> = Arc::new(SqliteStore::open(&path, options).await.unwrap());
+    test(&Bed { other: store.clone(), store, database: Database::Sqlite { path, now } }).await;
 }
 
 /// Runs a test on a Postgres database of its own, with two servers' stores over it.
@@ -66,8 +83,13 @@ pub(crate) async fn on_postgres(test: impl AsyncFnOnce(&Bed)) {
     let (store, other) = tokio::join!(open(), open());
     let (first, second) = tokio::join!(store.migrate(), other.migrate());
     first.and(second).unwrap();
-    let time = Time::Database(database.options.clone());
-    test(&Bed { store: Arc::new(store), other: Arc::new(other), time }).await;
+    let bed = Bed {
+        store: Arc::new(store),
+        other: Arc::new(other),
+        database: Database::Postgres(Box::new(database.options.clone())),
+    };
+    test(&bed).await;
+    drop(bed);
     database.drop().await;
 }
 
@@ -81,10 +103,10 @@ pub(crate) struct PostgresDatabase {
 
 impl PostgresDatabase {
     pub(crate) async fn create() -> Self {
-        let admin = std::env::var("REFRAIN_TEST_DATABASE_URL").expect(
+        let admin = std::env::var("REFRAIN_TEST_DATABASE_URL").unwrap_or_else(|_| panic!(
             "REFRAIN_TEST_DATABASE_URL is not set: it names a Postgres cluster by a superuser's URL, and `./test` starts \
              one; this test needs it and does not skip",
-        );
+        ));
         let name = format!("refrain_{}", uuid::Uuid::new_v4().simple());
         let mut connection = PgConnection::connect(&admin).await.unwrap();
         let create = format!("create database {name} template template0 encoding 'UTF8'");
@@ -99,7 +121,7 @@ impl PostgresDatabase {
     }
 
     pub(crate) fn url(&self) -> SecretString {
-        let (server, _) = self.admin.rsplit_once('/').expect("a URL with a database");
+        let (server, _) = self.admin.rsplit_once('/').unwrap();
         format!("{server}/{}", self.name).into()
     }
 

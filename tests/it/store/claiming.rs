@@ -108,6 +108,16 @@ pub(crate) async fn a_retried_older_run_waits_for_a_running_younger_one(bed: &Be
     claim(bed, older).await;
 }
 
+pub(crate) async fn a_held_run_blocks_older_ones_too(bed: &Bed) {
+    let held = submitted(bed, "held", &[A]).await;
+    submitted(bed, "blocked", &[A, B]).await;
+    submitted(bed, "full", &[]).await;
+    claim(bed, held).await;
+    // No way of the store's makes a held run the youngest; should there be one, the partitions are still held.
+    bed.past_the_store("update runs set sequence = 1000 where idempotency_key = 'held'").await.unwrap();
+    nothing_to_claim(bed).await;
+}
+
 pub(crate) async fn a_run_that_is_not_due_blocks_the_younger_ones_that_overlap_it(bed: &Bed) {
     let waiting = submitted(bed, "waiting", &[A]).await;
     let claimed = claim(bed, waiting).await;

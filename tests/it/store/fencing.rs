@@ -76,6 +76,19 @@ pub(crate) async fn a_worker_whose_run_was_queued_again_does_nothing(bed: &Bed) 
     all_lost(bed, id, first.token).await;
 }
 
+pub(crate) async fn a_worker_that_handed_its_run_back_does_nothing(bed: &Bed) {
+    let id = submitted(bed, "a", &[A]).await;
+    let claimed = claim(bed, id).await;
+    decide(bed, &claimed, vec![decided(A, Outcome::Created, 1)]).await;
+    let (store, token, why) = (&bed.store, claimed.token, error(FailureClass::Service));
+    assert_eq!(store.postpone_publish(id, token, LEASE, &why).await.unwrap(), Fenced::Done);
+    assert_eq!(store.renew(id, token, LEASE, &progress()).await.unwrap(), Renewal::Lost);
+    assert_eq!(store.may_publish(id, token).await.unwrap(), Fenced::Lost);
+    assert_eq!(store.finish(id, token).await.unwrap(), Fenced::Lost);
+    assert_eq!(store.staging_lost(id, token, &[]).await.unwrap(), Fenced::Lost);
+    assert_eq!(state(bed, id).await, State::Committing);
+}
+
 pub(crate) async fn a_lease_that_ran_out_unnoticed_is_renewed(bed: &Bed) {
     let id = submitted(bed, "a", &[A]).await;
     let claimed = claim(bed, id).await;

@@ -70,7 +70,7 @@ pub(crate) async fn try_claim(bed: &Bed) -> Option<Claimed> {
 
 /// Claims, expecting this run.
 pub(crate) async fn claim(bed: &Bed, expected: RunId) -> Claimed {
-    let claimed = try_claim(bed).await.expect("a run to claim");
+    let claimed = try_claim(bed).await.unwrap_or_else(|| panic!("nothing to claim, expected {expected}"));
     assert_eq!(claimed.run.id, expected, "another run was claimed");
     claimed
 }
@@ -81,7 +81,7 @@ pub(crate) async fn nothing_to_claim(bed: &Bed) {
 }
 
 pub(crate) async fn run(bed: &Bed, id: RunId) -> Run {
-    bed.store.get(id).await.unwrap().expect("the run")
+    bed.store.get(id).await.unwrap().unwrap()
 }
 
 pub(crate) async fn state(bed: &Bed, id: RunId) -> State {

@@ -42,6 +42,7 @@ conformance! {
         a_retry_is_for_the_attempt_that_was_seen,
         of_many_retries_at_once_one_is_accepted,
         a_retry_needs_a_definition_of_its_pipeline,
+        the_schema_refuses_what_cannot_be,
     }
     claiming {
         a_claimed_run_is_held,
@@ -50,6 +51,7 @@ conformance! {
         pipelines_do_not_block_each_other,
         full_overlaps_everything_of_its_pipeline,
         a_retried_older_run_waits_for_a_running_younger_one,
+        a_held_run_blocks_older_ones_too,
         a_run_that_is_not_due_blocks_the_younger_ones_that_overlap_it,
         an_expired_committing_run_is_claimed_first_with_what_was_decided,
         a_postponed_run_is_claimed_when_it_is_due,
@@ -64,6 +66,7 @@ conformance! {
         a_token_that_was_never_given_does_nothing,
         a_worker_whose_run_was_taken_over_does_nothing,
         a_worker_whose_run_was_queued_again_does_nothing,
+        a_worker_that_handed_its_run_back_does_nothing,
         a_lease_that_ran_out_unnoticed_is_renewed,
         a_decision_is_made_once,
         a_decision_is_for_the_scope_and_nothing_else,

@@ -1,8 +1,8 @@
 //! What only Postgres does: being out of reach, being asked by many at once.
 
 use super::bed::PostgresDatabase;
-use super::make::{claim_request, request, submit};
-use refrain::store::{PostgresOptions, PostgresStore, RunStore, StoreError};
+use super::make::{claim_request, definition, request, submit};
+use refrain::store::{Cancelled, PostgresOptions, PostgresStore, RunStore, StoreError};
 use sqlx::{Connection, PgConnection};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -79,6 +79,32 @@ async fn a_pipeline_that_another_has_does_not_stop_the_others() {
     sqlx::raw_sql("rollback").execute(&mut holder).await.unwrap();
     assert_eq!(store.claim(&claim_request()).await.unwrap().unwrap().run.id, trips);
     holder.close().await.unwrap();
+    drop(store);
+    database.drop().await;
+}
+
+/// A submission that has its number and is not committed yet may be of a run that comes before all that can be seen: so
+/// nothing of its pipeline is claimed meanwhile.
+#[tokio::test]
+async fn a_claim_waits_for_submissions_under_way_and_a_retry_for_claims() {
+    let database = PostgresDatabase::create().await;
+    let store = PostgresStore::connect(&database.url(), hasty()).await.unwrap();
+    store.migrate().await.unwrap();
+    let run = submit(&store, &request("trips", "a", &["p=1"])).await.id;
+    let mut under_way = PgConnection::connect_with(&database.options).await.unwrap();
+    let share = "begin; select pg_advisory_xact_lock_shared(hashtextextended('refrain/trips', 0))";
+    sqlx::raw_sql(share).execute(&mut under_way).await.unwrap();
+    let error = store.claim(&claim_request()).await.unwrap_err();
+    assert!(matches!(error, StoreError::Unavailable(_)), "{error:?}");
+    let cancelled = submit(&store, &request("trips", "b", &["p=2"])).await.id;
+    assert!(matches!(store.cancel(cancelled).await.unwrap(), Cancelled::Now));
+    sqlx::raw_sql("rollback").execute(&mut under_way).await.unwrap();
+    assert_eq!(store.claim(&claim_request()).await.unwrap().unwrap().run.id, run);
+    let lock = "begin; select pg_advisory_xact_lock(hashtextextended('refrain/trips', 0))";
+    sqlx::raw_sql(lock).execute(&mut under_way).await.unwrap();
+    let error = store.retry(cancelled, None, &definition("trips", 1)).await.unwrap_err();
+    assert!(matches!(error, StoreError::Unavailable(_)), "{error:?}");
+    under_way.close().await.unwrap();
     drop(store);
     database.drop().await;
 }

@@ -160,16 +160,17 @@ pub(crate) async fn changes_are_told_to_every_server(bed: &Bed) {
     let (mut here, mut there) = (bed.store.changes(), bed.other.changes());
     // On Postgres the other server first has to listen; it says so with a wake-up of its own.
     let asked = request("trips", "a", &["p=1"]);
-    let probe = async {
-        for n in 0.. {
+    let listening = async {
+        for n in 0..100 {
             submit(&*bed.store, &request("probe", &format!("probe-{n}"), &["p=1"])).await;
             let wait = tokio::time::timeout(std::time::Duration::from_millis(200), there.recv());
             if let Ok(Ok(Change::Run(_))) = wait.await {
-                break;
+                return true;
             }
         }
+        false
     };
-    probe.await;
+    assert!(listening.await, "the other server hears nothing");
     let id = submit(&*bed.store, &asked).await.id;
     for changes in [&mut here, &mut there] {
         heard(changes, Change::Run(id)).await;
