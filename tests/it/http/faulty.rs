@@ -3,7 +3,8 @@
 use async_trait::async_trait;
 use refrain::partition::PartitionKey;
 use refrain::run::{
-    CatalogEntry, ClaimToken, HistoryEntry, IdempotencyKey, Principal, Progress, Run, RunError, RunId, RunSummary,
+    CatalogEntry, ClaimToken, DefinitionHash, HistoryEntry, IdempotencyKey, Principal, Progress, Run, RunError, RunId,
+    RunSummary,
 };
 use refrain::store::{
     Begun, Cancelled, Change, ClaimRequest, Claimed, Decision, Ended, Fenced, KnownKey, Listing, NewRun,
@@ -29,6 +30,8 @@ pub(super) enum Fault {
     Hang,
     /// The first look for a key does not find it, as if it were taken a moment later.
     KeyHiddenOnce,
+    /// Definitions come in a language that this version does not speak.
+    UnreadableDefinition,
 }
 
 pub(super) struct FaultyStore {
@@ -48,7 +51,7 @@ impl FaultyStore {
             Fault::Corrupt => Err(StoreError::Corrupt("a secret".to_owned())),
             Fault::Panic => panic!("a secret"),
             Fault::Hang => std::future::pending().await,
-            Fault::KeyHiddenOnce => Ok(()),
+            Fault::KeyHiddenOnce | Fault::UnreadableDefinition => Ok(()),
         }
     }
 }
@@ -64,7 +67,13 @@ impl RunStore for FaultyStore {
         if self.fault == Fault::KeyHiddenOnce && !self.hidden.swap(true, Ordering::SeqCst) {
             return Ok(None);
         }
-        self.inner.known_key(principal, key).await
+        let mut known = self.inner.known_key(principal, key).await?;
+        if let Some(known) = known.as_mut().filter(|_| self.fault == Fault::UnreadableDefinition) {
+            let text = "language = \"of the elders\"".to_owned();
+            known.accepted_with =
+                StoredDefinition { hash: DefinitionHash(text.clone()), text, ..known.accepted_with.clone() };
+        }
+        Ok(known)
     }
 
     async fn submit(&self, run: &NewRun) -> StoreResult<Submitted> {
