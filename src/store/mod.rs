@@ -397,6 +397,9 @@ pub trait RunStore: Send + Sync {
     /// The catalog's entries of these partitions, or of the whole table.
     async fn entries(&self, pipeline: &str, keys: Option<&[PartitionKey]>) -> StoreResult<Vec<CatalogEntry>>;
 
+    /// The definitions that the entries of this table are right for, in the order of their hashes.
+    async fn table_definitions(&self, pipeline: &str) -> StoreResult<Vec<StoredDefinition>>;
+
     /// A partition's changes, newest first, at most `limit`.
     async fn history(&self, pipeline: &str, key: &PartitionKey, limit: u32) -> StoreResult<Vec<HistoryEntry>>;
 

@@ -95,6 +95,8 @@ pub(super) struct Statements {
     pub(super) page: &'static str,
     /// 1 pipeline, 2 list of keys or null for all.
     pub(super) entries: &'static str,
+    /// The definitions that the catalog's entries are right for. 1 pipeline.
+    pub(super) table_definitions: &'static str,
     /// 1 pipeline, 2 partition, 3 limit.
     pub(super) history: &'static str,
     /// 1 list of runs.

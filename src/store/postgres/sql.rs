@@ -222,6 +222,11 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         from catalog
         where pipeline = $1 and ($2::json is null or partition in (select json_array_elements_text($2::json)))
         order by partition",
+    table_definitions: r"
+        select hash, pipeline, text
+        from definitions
+        where hash in (select definition from catalog where pipeline = $1)
+        order by hash",
     history: r"
         select version, run_id, committed_at, outcome, content, definition
         from history

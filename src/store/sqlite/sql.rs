@@ -228,6 +228,11 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         from catalog
         where pipeline = ?1 and (?2 is null or partition in (select value from json_each(?2)))
         order by partition",
+    table_definitions: r"
+        select hash, pipeline, text
+        from definitions
+        where hash in (select definition from catalog where pipeline = ?1)
+        order by hash",
     history: r"
         select version, run_id, committed_at, outcome, content, definition
         from history

@@ -88,6 +88,7 @@ conformance! {
         contents_are_replaced_and_cleared_with_a_version_each,
         unchanged_leaves_who_wrote_it_and_says_who_confirmed_it,
         unchanged_under_a_new_definition_is_a_change,
+        a_table_tells_the_definitions_of_its_entries,
         a_full_run_writes_and_clears_what_it_decided,
         lost_staging_keeps_what_is_live_and_queues_the_rest,
         lost_staging_of_a_full_run_forgets_its_scope,
