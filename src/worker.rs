@@ -122,7 +122,6 @@ impl Worker {
         progress.send_modify(|p| p.stage = stage);
         let heartbeat =
             Heartbeat::start(Arc::clone(&self.store), run.id, token, self.settings.lease, told, late.clone());
-        self.probe.reached(Step::Claimed).await;
         tracing::info!(worker = %self.settings.name, state = run.state.as_str(), "claimed");
         let definition = match pipeline::parse(&definition.text, &definition.pipeline) {
             Ok(definition) => definition,
@@ -139,6 +138,13 @@ impl Worker {
             }
         };
         let attempt = Attempt { run: &run, token, failures, definition: &definition, heartbeat, progress };
+        if let Err(error) = self.probe.reached(Step::Claimed).await {
+            match decided {
+                Some(_) => self.postpone(&run, token, &error).await,
+                None => self.fail(&attempt, error).await,
+            }
+            return;
+        }
         let decided = match decided {
             Some(decided) => Some(decided),
             None => match self.compute(&attempt).await {
@@ -173,10 +179,10 @@ impl Worker {
         };
         let computed = self.engine.compute(job, attempt.progress.clone(), attempt.heartbeat.stop.clone()).await;
         match computed {
-            Ok(report) => {
-                self.probe.reached(Step::Staged).await;
-                return Some(report);
-            }
+            Ok(report) => match self.probe.reached(Step::Staged).await {
+                Ok(()) => return Some(report),
+                Err(error) => self.fail(attempt, error).await,
+            },
             Err(EngineError::Cancelled) => self.stopped(attempt).await,
             Err(EngineError::Failed(error)) => self.fail(attempt, error).await,
         }
@@ -197,9 +203,11 @@ impl Worker {
         let begin = || self.store.begin_commit(attempt.run.id, attempt.token, &decision);
         match self.ask_again(attempt, begin).await {
             Some(Ok(Begun::Committing)) => {
-                self.probe.reached(Step::Decided).await;
                 tracing::info!(partitions = decision.partitions.len(), "decided");
-                return Some(decision.partitions);
+                match self.probe.reached(Step::Decided).await {
+                    Ok(()) => return Some(decision.partitions),
+                    Err(error) => self.postpone(attempt.run, attempt.token, &error).await,
+                }
             }
             Some(Ok(Begun::CancelAsked)) => {
                 self.end(attempt.run, attempt.token, AttemptOutcome::Cancelled, None, None).await;
@@ -277,7 +285,7 @@ impl Worker {
         attempt.progress.send_modify(|p| p.waiting_for = None);
         // Only now is it sure that nobody came in between: a worker that woke up late finds here that it has lost.
         match self.ask_again(attempt, || self.store.may_publish(run.id, attempt.token)).await {
-            Some(Ok(Fenced::Done)) => self.probe.reached(Step::Locked).await,
+            Some(Ok(Fenced::Done)) => {}
             Some(Ok(Fenced::Lost)) => return lease_lost("publishing"),
             Some(Err(error)) => return self.postpone(run, attempt.token, &store_error(&error)).await,
             None => return self.stopped(attempt).await,
@@ -285,9 +293,8 @@ impl Worker {
         match self.publish(attempt, &lock, decided_by, decided).await {
             Ok(true) => {}
             Ok(false) => return self.staging_lost(attempt, decided).await,
-            Err(error) => return self.postpone(run, attempt.token, &table_error(&error)).await,
+            Err(error) => return self.postpone(run, attempt.token, &error).await,
         }
-        self.probe.reached(Step::PublishedAll).await;
         match self.ask_again(attempt, || self.store.finish(run.id, attempt.token)).await {
             Some(Ok(Fenced::Done)) => {}
             Some(Ok(Fenced::Lost)) => return lease_lost("finishing"),
@@ -295,9 +302,11 @@ impl Worker {
             None => return self.stopped(attempt).await,
         }
         drop(lock);
-        self.probe.reached(Step::Finished).await;
         tracing::info!("succeeded");
-        self.remove_staging(run).await;
+        // A step that fails here leaves its staging to the sweeper.
+        if self.probe.reached(Step::Finished).await.is_ok() {
+            self.remove_staging(run).await;
+        }
     }
 
     /// Makes each partition as decided; false where a decided file is gone.
@@ -307,26 +316,29 @@ impl Worker {
         lock: &Arc<PublishLock>,
         decided_by: ClaimToken,
         decided: &[Decided],
-    ) -> Result<bool, TableError> {
+    ) -> Result<bool, RunError> {
+        let failed = |error: TableError| table_error(&error);
         let full = attempt.run.mode == Mode::Full;
         let staging = self.warehouse.staging(attempt.run.id, decided_by);
-        self.on_disk(|warehouse| warehouse.check_identity()).await?;
+        self.probe.reached(Step::Locked).await?;
+        self.on_disk(|warehouse| warehouse.check_identity()).await.map_err(failed)?;
         if full {
             let lock = Arc::clone(lock);
-            self.on_disk(move |_| lock.unmark_success()).await?;
+            self.on_disk(move |_| lock.unmark_success()).await.map_err(failed)?;
         }
         for (done, partition) in decided.iter().enumerate() {
             let (lock, staging, partition) = (Arc::clone(lock), staging.clone(), partition.clone());
-            if self.on_disk(move |_| lock.publish(&staging, &partition)).await? == Published::Gone {
+            if self.on_disk(move |_| lock.publish(&staging, &partition)).await.map_err(failed)? == Published::Gone {
                 return Ok(false);
             }
             attempt.progress.send_modify(|p| p.partitions_published = done as u64 + 1);
-            self.probe.reached(Step::Published(done + 1)).await;
+            self.probe.reached(Step::Published(done + 1)).await?;
         }
         if full {
             let lock = Arc::clone(lock);
-            self.on_disk(move |_| lock.mark_success()).await?;
+            self.on_disk(move |_| lock.mark_success()).await.map_err(failed)?;
         }
+        self.probe.reached(Step::PublishedAll).await?;
         Ok(true)
     }
 

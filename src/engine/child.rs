@@ -7,7 +7,8 @@
 
 use super::error::{compute_failure, lost, service_failure};
 use super::{Engine, EngineError, Job, Report, polars};
-use crate::run::{Progress, RunError};
+use crate::fault::Faults;
+use crate::run::{Progress, RunError, Stage};
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, Write};
@@ -161,7 +162,8 @@ pub fn serve_child() -> ExitCode {
     if let Some(megabytes) = request.memory_mb {
         limit_memory(megabytes);
     }
-    let speaker = Arc::new(Speaker::default());
+    let Ok(faults) = Faults::from_environment() else { return ExitCode::from(2) };
+    let speaker = Arc::new(Speaker { faults, ..Speaker::default() });
     let telling = Arc::clone(&speaker);
     std::thread::spawn(move || telling.tell_rows_read());
     let compute = std::panic::AssertUnwindSafe(|| polars::compute(&request.job, speaker.as_ref()));
@@ -201,6 +203,7 @@ fn limit_memory(megabytes: u64) {
 struct Speaker {
     rows_read: Arc<AtomicU64>,
     last: Mutex<Option<Progress>>,
+    faults: Faults,
 }
 
 impl Speaker {
@@ -229,10 +232,17 @@ impl Speaker {
 }
 
 impl polars::Listener for Speaker {
-    fn at(&self, progress: &Progress) {
+    fn at(&self, progress: &Progress) -> Result<(), EngineError> {
         let progress = Progress { rows_read: self.rows_read.load(Ordering::Relaxed), ..progress.clone() };
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(progress.clone());
+        let step = match (progress.stage, progress.partitions_staged) {
+            (Stage::Staging, 0) => Some("scanned".to_owned()),
+            (Stage::Staging, number) => Some(format!("staged-{number}")),
+            _ => None,
+        };
         self.say(&Message::Progress(progress));
+        let reached = step.map_or(Ok(()), |step| self.faults.reached_blocking(&step));
+        reached.map_err(|failed| service_failure("fault", "A fault was asked for", failed.to_string()))
     }
 
     fn rows_read(&self) -> Arc<AtomicU64> {

@@ -56,14 +56,21 @@ pub(super) async fn submit(
     body: Bytes,
 ) -> Result<Response, Problem> {
     params.only(&[])?;
-    let request: SubmitRequest = body::json(&headers, &body)?;
-    let key = key(&headers, request.idempotency_key.as_deref())?;
+    let answer = answer(&api, &headers, &body).await;
+    // The run is accepted by now, whether the client will hear of it or not.
+    api.faults.reached("answering").await.map_err(|_| Problem::Internal)?;
+    answer
+}
+
+async fn answer(api: &Api, headers: &HeaderMap, body: &Bytes) -> Result<Response, Problem> {
+    let request: SubmitRequest = body::json(headers, body)?;
+    let key = key(headers, request.idempotency_key.as_deref())?;
     let principal = Principal::default();
     for _ in 0..MAX_LOOKS {
         if let Some(known) = api.store.known_key(&principal, &key).await? {
-            return replay(&api, &request, &known).await;
+            return replay(api, &request, &known).await;
         }
-        match api.store.submit(&new_run(&api, &request, &principal, &key)?).await? {
+        match api.store.submit(&new_run(api, &request, &principal, &key)?).await? {
             Submitted::New(run) => return accepted(&run),
             Submitted::KeyTaken => {}
         }
