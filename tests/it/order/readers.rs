@@ -14,6 +14,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
@@ -25,6 +26,9 @@ const OVERWRITES: u32 = 500;
 
 /// Half of them read the file, the others ask the API.
 const READERS: usize = 8;
+
+/// Between two reads, so that the writers get their turn on a small machine.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// How many runs wait at a time.
 const QUEUED: u32 = 20;
@@ -91,6 +95,7 @@ async fn readers_of_the_file_and_of_the_api_see_every_state_whole_and_in_order(b
 fn read_until(done: &AtomicBool, read: impl Fn() -> u32) -> (u32, u32) {
     let (mut reads, mut states, mut last) = (0, 0, 0);
     while !done.load(Ordering::SeqCst) {
+        std::thread::sleep(PAUSE);
         let n = read();
         assert!(n >= last, "state {n} after state {last}");
         (reads, states, last) = (reads + 1, states + u32::from(n > last), n);
@@ -133,6 +138,7 @@ fn api(bed: &Bed, reader: usize) -> Router {
 async fn ask_until(done: &AtomicBool, api: &Router) -> (u32, u32) {
     let (mut reads, mut states, mut last) = (0, 0, (0, 0));
     while !done.load(Ordering::SeqCst) {
+        tokio::time::sleep(PAUSE).await;
         let listed = ask(api, "/pipelines/trips/partitions").await;
         let partitions = listed["partitions"].as_array().unwrap();
         assert_eq!(partitions.len(), 1, "{listed}");

@@ -46,7 +46,7 @@ pub(crate) async fn a_run_that_is_not_to_wait_is_refused_for_those_in_the_way(be
     }
     assert_eq!(in_the_way(bed, &[]).await, [disjoint], "what has ended is in nobody's way");
     fail(bed, disjoint).await;
-    let full = submit(&*bed.store, &not_to_wait("refused", &[])).await.id;
+    let full = submit(&*bed.store, &not_to_wait("full", &[])).await.id;
     assert_eq!(in_the_way(bed, &[A]).await, [full]);
 }
 
