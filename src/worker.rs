@@ -13,16 +13,18 @@ use crate::pipeline::{self, Definition};
 use crate::run::{
     AttemptOutcome, ClaimToken, Decided, Mode, Progress, Run, RunError, Scope, Stage, StagedPartition, Totals, decide,
 };
-use crate::store::{Begun, ClaimRequest, Claimed, Decision, Failures, Fenced, RunStore, StoreError, StoreResult};
+use crate::store::{
+    Begun, Change, ClaimRequest, Claimed, Decision, Failures, Fenced, RunStore, StoreError, StoreResult,
+};
 use crate::table::{Holder, PublishLock, Published, TableError, Warehouse};
-use ending::{compute_error, lease_lost, store_error, table_error};
-use heartbeat::Heartbeat;
+use ending::{compute_error, lease_lost, store_error, table_error, time_limit};
+use heartbeat::{Heartbeat, Hold};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
 
 /// What a worker is told.
@@ -82,7 +84,7 @@ impl Worker {
                 max_lost_workers: self.settings.max_lost_workers,
             };
             match self.store.claim(&request).await {
-                Ok(Some(claimed)) => self.attempt(claimed, &late).await,
+                Ok(Some(claimed)) => self.attempt(claimed, changes, &late).await,
                 Ok(None) => tokio::select! {
                     _ = changes.recv() => {}
                     () = tokio::time::sleep(self.settings.poll) => {}
@@ -115,13 +117,13 @@ impl Worker {
 
     /// One attempt: computes and decides unless that was done before, then publishes and finishes.
     #[tracing::instrument(skip_all, fields(run.id = %claimed.run.id, run.attempt = claimed.attempt, pipeline = %claimed.run.pipeline))]
-    async fn attempt(&self, claimed: Claimed, late: &CancellationToken) {
+    async fn attempt(&self, claimed: Claimed, changes: broadcast::Receiver<Change>, late: &CancellationToken) {
         let Claimed { run, token, failures, definition, decided, .. } = claimed;
         let stage = if decided.is_some() { Stage::Publishing } else { Stage::Claimed };
         let (progress, told) = watch::channel(run.progress.clone().unwrap_or_else(|| Progress::at(stage)));
         progress.send_modify(|p| p.stage = stage);
-        let heartbeat =
-            Heartbeat::start(Arc::clone(&self.store), run.id, token, self.settings.lease, told, late.clone());
+        let hold = Hold { id: run.id, token, lease: self.settings.lease };
+        let heartbeat = Heartbeat::start(Arc::clone(&self.store), changes, hold, told, late.clone());
         tracing::info!(worker = %self.settings.name, state = run.state.as_str(), "claimed");
         let definition = match pipeline::parse(&definition.text, &definition.pipeline) {
             Ok(definition) => definition,
@@ -177,8 +179,7 @@ impl Worker {
             source_root: self.settings.source_root.clone(),
             staging,
         };
-        let computed = self.engine.compute(job, attempt.progress.clone(), attempt.heartbeat.stop.clone()).await;
-        match computed {
+        match self.in_time(attempt, job).await {
             Ok(report) => match self.probe.reached(Step::Staged).await {
                 Ok(()) => return Some(report),
                 Err(error) => self.fail(attempt, error).await,
@@ -187,6 +188,25 @@ impl Worker {
             Err(EngineError::Failed(error)) => self.fail(attempt, error).await,
         }
         None
+    }
+
+    /// Has the engine compute the job, until the heartbeat or the pipeline's time limit stops it.
+    async fn in_time(&self, attempt: &Attempt<'_>, job: Job) -> Result<Report, EngineError> {
+        let stop = attempt.heartbeat.stop.child_token();
+        let computing = self.engine.compute(job, attempt.progress.clone(), stop.clone());
+        let Some(seconds) = attempt.definition.limits.timeout_seconds else { return computing.await };
+        tokio::pin!(computing);
+        tokio::select! {
+            computed = &mut computing => return computed,
+            () = tokio::time::sleep(Duration::from_secs(seconds.into())) => stop.cancel(),
+        }
+        // Only when it returns does nothing of it run any more. Whoever else stopped it comes first.
+        match computing.await {
+            Err(EngineError::Cancelled) if !attempt.heartbeat.stop.is_cancelled() => {
+                Err(EngineError::Failed(time_limit(seconds)))
+            }
+            computed => computed,
+        }
     }
 
     /// Decides what each partition becomes and records it; none where the attempt ended here.

@@ -20,6 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, Command};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -152,6 +153,7 @@ async fn died(child: &mut Child, ended: std::io::Result<ExitStatus>) -> EngineEr
 
 /// The child's side: the hidden verb `engine`.
 pub fn serve_child() -> ExitCode {
+    leave_signals_to_the_parent();
     let mut line = String::new();
     let read = std::io::stdin().lock().read_line(&mut line);
     let request: Request = match read.map(|_| serde_json::from_str(&line)) {
@@ -178,6 +180,17 @@ pub fn serve_child() -> ExitCode {
     };
     speaker.say(&answer);
     ExitCode::SUCCESS
+}
+
+/// Terminals and supervisors send their signals to the parent's whole group. When a shutdown lets an attempt go on, it is
+/// for the parent to say when its engine ends; so the first signal must not end it as if it had died.
+fn leave_signals_to_the_parent() {
+    let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
+    let _inside = runtime.enter();
+    for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
+        // Once registered, a signal never does again what it does by default.
+        let _ = signal(kind);
+    }
 }
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {

@@ -37,7 +37,8 @@ const MAX_LOOKS: usize = 5;
             headers(("Idempotent-Replayed" = String, description = "`true`"))),
         (status = 400, description = "No JSON, or no or a bad key", body = ProblemDetails,
             content_type = "application/problem+json"),
-        (status = 409, description = "`if_failed: retry`, and the pipeline no longer has what the run names",
+        (status = 409, description = "`on_overlap: refuse`, and other runs are in the way; or `if_failed: retry`, and the \
+            pipeline no longer has what the run names",
             body = ProblemDetails, content_type = "application/problem+json"),
         (status = 413, description = "The body is too large", body = ProblemDetails,
             content_type = "application/problem+json"),
@@ -73,6 +74,7 @@ async fn answer(api: &Api, headers: &HeaderMap, body: &Bytes) -> Result<Response
         match api.store.submit(&new_run(api, &request, &principal, &key)?).await? {
             Submitted::New(run) => return accepted(&run),
             Submitted::KeyTaken => {}
+            Submitted::Overlaps(runs) => return Err(Problem::OverlappingRuns(runs)),
         }
     }
     tracing::error!("a key is taken and not known");
@@ -152,6 +154,7 @@ async fn retry(api: &Api, run: &Run) -> Result<(), Problem> {
             Ok(())
         }
         Retried::NotAllowed { .. } => Ok(()),
+        Retried::Overlaps(runs) => Err(Problem::OverlappingRuns(runs)),
         Retried::Unknown => Err(Problem::NoSuchRun(run.id.to_string())),
     }
 }
