@@ -19,9 +19,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::process::{Child, Command};
+use tokio::process::{Child, ChildStderr, Command};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 /// How often the child tells how many rows it has read.
@@ -61,6 +62,7 @@ impl Engine for ChildEngine {
         cancel: CancellationToken,
     ) -> Result<Report, EngineError> {
         let mut child = self.spawn()?;
+        let words = child.stderr.take().map(|errors| tokio::spawn(last_words(errors)));
         let answer = tokio::select! {
             answer = converse(&mut child, Request { job, memory_mb: self.memory_mb }, &progress) => answer,
             () = cancel.cancelled() => Err(EngineError::Cancelled),
@@ -70,7 +72,7 @@ impl Engine for ChildEngine {
         match answer {
             Ok(Some(Message::Report(report))) => Ok(*report),
             Ok(Some(Message::Failed(error))) => Err(EngineError::Failed(error)),
-            Ok(Some(Message::Progress(_)) | None) => Err(died(&mut child, ended).await),
+            Ok(Some(Message::Progress(_)) | None) => Err(died(words, ended).await),
             Err(error) => Err(error),
         }
     }
@@ -133,14 +135,24 @@ async fn stop(child: &mut Child) -> std::io::Result<ExitStatus> {
     }
 }
 
-async fn died(child: &mut Child, ended: std::io::Result<ExitStatus>) -> EngineError {
+/// Reads what the child says on its standard error, so that it never waits to say it, and keeps the end.
+async fn last_words(mut errors: ChildStderr) -> Vec<u8> {
     let mut words = Vec::new();
-    if let Some(errors) = child.stderr.as_mut() {
-        // The child is dead: what it said is all there.
-        let _ = tokio::time::timeout(Duration::from_secs(1), errors.read_to_end(&mut words)).await;
+    let mut more = [0; LAST_WORDS_BYTES];
+    while let Ok(read @ 1..) = errors.read(&mut more).await {
+        words.extend_from_slice(more.get(..read).unwrap_or_default());
+        words.drain(..words.len().saturating_sub(LAST_WORDS_BYTES));
     }
-    let tail = words.len().saturating_sub(LAST_WORDS_BYTES);
-    let words = String::from_utf8_lossy(words.get(tail..).unwrap_or_default()).trim().to_owned();
+    words
+}
+
+async fn died(words: Option<JoinHandle<Vec<u8>>>, ended: std::io::Result<ExitStatus>) -> EngineError {
+    let words = match words {
+        // The child is dead: what it said is all there.
+        Some(words) => tokio::time::timeout(Duration::from_secs(1), words).await.ok().and_then(Result::ok),
+        None => None,
+    };
+    let words = String::from_utf8_lossy(&words.unwrap_or_default()).trim().to_owned();
     let how = match ended {
         Ok(status) => match status.signal() {
             Some(signal) => format!("killed by signal {signal}"),

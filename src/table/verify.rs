@@ -92,6 +92,11 @@ impl Warehouse {
             .collect())
     }
 
+    /// Whether a name at the root can be a table: a folder that is named as pipelines are.
+    pub fn is_table(&self, name: &str) -> bool {
+        self.table_folder(name).is_ok_and(|folder| disk::is_folder(&folder).unwrap_or(false))
+    }
+
     fn verify_entry(&self, pipeline: &str, entry: &CatalogEntry) -> TableResult<Option<Finding>> {
         let expected = &entry.content.sha256;
         let (kind, detail) = match self.live_sha256(pipeline, &entry.partition) {
