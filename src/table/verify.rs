@@ -1,5 +1,6 @@
 //! Verifying: the catalog against the files.
 
+use super::disk;
 use super::look::DataFile;
 use super::{IdentityError, TableError, TableResult, Warehouse, identity, staging};
 use crate::partition::{PartitionKey, PartitionSpec};
