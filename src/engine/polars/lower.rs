@@ -55,7 +55,10 @@ impl Lowering<'_> {
             Node::Literal(literal) => literal_of(literal, &expr.data_type),
             Node::Arithmetic(operator, a, b) => self.arithmetic(*operator, a, b, &expr.data_type),
             Node::Negate(x) if x.data_type.is_float() => lit(0.0) - self.expr(x),
-            Node::Negate(x) => self.exact(x, digits(&expr.data_type)).map(exact::negate, keep_type),
+            Node::Negate(x) => {
+                let negative = self.exact(x, digits(&expr.data_type)).map(exact::negate, keep_type);
+                negative.cast(inner_type(&expr.data_type))
+            }
             Node::Compare(operator, a, b) => self.compare(*operator, a, b),
             Node::And(a, b) => self.expr(a).and(self.expr(b)),
             Node::Or(a, b) => self.expr(a).or(self.expr(b)),
@@ -156,6 +159,7 @@ impl Lowering<'_> {
                     .cast(inner_type(to))
             }
             to if to.is_exact() && x.data_type.is_exact() => self.exact(x, digits(to)).cast(inner_type(to)),
+            DataType::Date => self.wall(x).cast(inner_type(to)),
             to => self.expr(x).cast(inner_type(to)),
         }
     }
@@ -239,7 +243,7 @@ impl Lowering<'_> {
     fn truncate(&self, x: &Expr, unit: Unit) -> pl::Expr {
         let to = inner_type(&x.data_type);
         match &x.data_type {
-            DataType::Datetime(Some(_)) => time::truncate_zoned(self.expr(x), self.definition.timezone, unit).cast(to),
+            DataType::Datetime(Some(_)) => time::truncate_zoned(self.expr(x), self.definition.timezone, unit, to),
             _ => time::truncate_wall(self.expr(x), unit, to),
         }
     }
@@ -305,8 +309,8 @@ fn like_regex(pattern: &str) -> String {
         match c {
             '%' => out.push_str(".*"),
             '_' => out.push('.'),
-            c if c.is_alphanumeric() || c == ' ' => out.push(c),
-            c if c.is_ascii() => {
+            // Only what has a meaning: an escaped < or > would be the edge of a word.
+            '\\' | '.' | '+' | '*' | '?' | '(' | ')' | '|' | '[' | ']' | '{' | '}' | '^' | '$' => {
                 out.push('\\');
                 out.push(c);
             }
