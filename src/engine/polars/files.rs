@@ -311,3 +311,36 @@ fn physical_types(
 fn readable(field: &pl::ArrowField) -> Option<pl::DataType> {
     std::panic::catch_unwind(|| pl::DataType::from_arrow_field(field)).ok()
 }
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use crate::pipeline::sources::Serves;
+    use ::polars::prelude::NamedFrom;
+    use std::io::Write;
+
+    #[test]
+    fn a_file_that_changed_or_went_is_told() {
+        let text = "name = \"t\"\n[source]\nformat = \"parquet\"\npath = \"a.parquet\"\n[source.columns]\nx = \"int64\"\n\
+                    [partition]\np = { value_of = \"x\" }\n[measures]\nn = \"count(*)\"\n";
+        let definition = crate::pipeline::parse(text, "test").unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.parquet");
+        let mut frame = pl::DataFrame::new_infer_height(vec![pl::Series::new("x".into(), [1i64, 2]).into()]).unwrap();
+        pl::ParquetWriter::new(File::create(&path).unwrap()).finish(&mut frame).unwrap();
+        let planned = PlannedFile { path: "a.parquet".to_owned(), serves: Serves::Scope };
+        let looked_at = LookedAt::open(&definition, dir.path(), planned, Allowed::All).unwrap();
+        assert_eq!(looked_at.check_unchanged(), Ok(()));
+
+        let told = || looked_at.check_unchanged().unwrap_err().to_string();
+        let bytes = looked_at.stamp.bytes;
+        File::options().append(true).open(&path).unwrap().write_all(b"more").unwrap();
+        assert_eq!(
+            told(),
+            format!("a.parquet: had {bytes} bytes when the attempt began, it has {} bytes now", bytes + 4)
+        );
+        std::fs::remove_file(&path).unwrap();
+        assert!(told().ends_with("it is gone"), "{}", told());
+    }
+}

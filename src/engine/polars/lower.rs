@@ -101,7 +101,10 @@ impl Lowering<'_> {
             Arithmetic::Add => result.0 + result.1,
             Arithmetic::Subtract => result.0 - result.1,
             Arithmetic::Multiply => result.0 * result.1,
-            Arithmetic::Divide => result.0 / result.1,
+            Arithmetic::Divide => result.0.map_many(exact::quotients, &[result.1], |_, fields| {
+                let name = fields.first().map(|field| field.name().clone()).unwrap_or_default();
+                Ok(pl::Field::new(name, pl::DataType::Float64))
+            }),
         };
         value.cast(inner_type(to))
     }

@@ -1,6 +1,6 @@
 //! Every operator and function, each over a few rows, with the values that it must give.
 
-use super::bed::Bed;
+use super::bed::{Bed, Layout};
 use polars::prelude::{
     Column, DataType, Int128Chunked, IntoColumn, NamedFrom, NewChunkedArray, Series, TimeUnit, TimeZone,
 };
@@ -94,7 +94,6 @@ async fn exact_numbers_and_conditions() {
         ("small * small", ["16129e-0", "16384e-0", "0e-0", "null"]),
         ("u + u", ["36893488147419103230e-0", "0e-0", "2e-0", "null"]),
         ("u - 1", ["18446744073709551614e-0", "-1e-0", "0e-0", "null"]),
-        ("n * u", ["129127208515966861305e-0", "0e-0", "-9223372036854775808e-0", "null"]),
         ("d * 1.5", ["185175e-3", "-18525e-2", "75e-3", "null"]),
         ("d - 0.005", ["123445e-3", "-123505e-3", "45e-3", "null"]),
         ("round(d)", ["123e-0", "-124e-0", "0e-0", "null"]),
@@ -142,7 +141,7 @@ async fn texts() {
         ("substr(s, 3, 4)", ["'Größ'", "'c'", "''", "null"]),
         ("substr(s, 2)", ["' Größe <b> 50%'", "'.c'", "''", "null"]),
         ("substr(s, 1, 0)", ["''", "''", "''", "null"]),
-        ("substr(s, 1, 9223372036854775807)", ["'  Größe <b> 50%'", "'a.c'", "''", "null"]),
+        ("substr(s, 1, 999999999999999999)", ["'  Größe <b> 50%'", "'a.c'", "''", "null"]),
         ("s || '!' || 'é'", ["'  Größe <b> 50%!é'", "'a.c!é'", "'!é'", "null"]),
         ("starts_with(s, '  G')", ["true", "false", "false", "null"]),
         ("ends_with(s, '%')", ["true", "false", "false", "null"]),
@@ -193,10 +192,12 @@ async fn times_and_their_parts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn floats() {
-    let bed = Bed::new();
+async fn floats_are_the_same_in_batches_of_one_row() {
+    let (bed, singly) = (Bed::new(), Bed::new());
     bed.write("rows.parquet", rows());
+    singly.write_as("rows.parquet", rows(), Layout { row_group: 1, statistics: true });
     for (expression, expected) in [
+        ("d / (n + 3)", ["12.345", "30.875", "-5.4210108624275225e-21", "null"]),
         ("n / 2", ["3.5", "-3.5", "-4.611686018427388e18", "null"]),
         ("small / 0", ["inf", "-inf", "NaN", "null"]),
         ("d / 10", ["12.345", "-12.35", "0.005", "null"]),
@@ -209,6 +210,7 @@ async fn floats() {
         ("1e-3", ["0.001", "0.001", "0.001", "0.001"]),
     ] {
         assert_eq!(values(&bed, "UTC", expression, true).await, expected, "{expression}");
+        assert_eq!(values(&singly, "UTC", expression, true).await, expected, "{expression}, row by row");
     }
 }
 

@@ -159,7 +159,7 @@ async fn a_dead_process_is_lost_with_its_signal_and_last_words() {
         ("echo no more >&2; kill -9 $$", ["killed by signal 9", "no more"]),
         ("read line; echo at last >&2; exit 7", ["7", "at last"]),
         ("read line; exec >&-; sleep 0.3; kill -6 $$", ["killed by signal 6", ""]),
-        ("echo not json; echo why >&2", ["could not be read", ""]),
+        ("read line; echo not json; echo why >&2", ["could not be read", ""]),
     ] {
         std::fs::remove_dir_all(bed.path("raw")).ok();
         let error = compute(&stand_in(&bed, body), small_job(&bed)).await.unwrap_err();
