@@ -19,7 +19,7 @@ pub struct DatabaseSettings {
     #[arg(long, env = "REFRAIN_DATABASE_CONNECTIONS", default_value_t = 10, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(2..=1000))]
     pub database_connections: u32,
-    /// The root of the tables [default: <data-dir>/warehouse].
+    /// The root of the tables [default: `warehouse` in the data folder].
     #[arg(long, env = "REFRAIN_WAREHOUSE", value_name = "DIR")]
     pub warehouse: Option<PathBuf>,
 }

@@ -13,16 +13,18 @@ use crate::pipeline::{self, Definition};
 use crate::run::{
     AttemptOutcome, ClaimToken, Decided, Mode, Progress, Run, RunError, Scope, Stage, StagedPartition, Totals, decide,
 };
-use crate::store::{Begun, ClaimRequest, Claimed, Decision, Failures, Fenced, RunStore, StoreError, StoreResult};
+use crate::store::{
+    Begun, Change, ClaimRequest, Claimed, Decision, Failures, Fenced, RunStore, StoreError, StoreResult,
+};
 use crate::table::{Holder, PublishLock, Published, TableError, Warehouse};
-use ending::{compute_error, lease_lost, store_error, table_error};
-use heartbeat::Heartbeat;
+use ending::{compute_error, lease_lost, store_error, table_error, time_limit};
+use heartbeat::{Heartbeat, Hold};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
 
 /// What a worker is told.
@@ -82,7 +84,7 @@ impl Worker {
                 max_lost_workers: self.settings.max_lost_workers,
             };
             match self.store.claim(&request).await {
-                Ok(Some(claimed)) => self.attempt(claimed, &late).await,
+                Ok(Some(claimed)) => self.attempt(claimed, changes, &late).await,
                 Ok(None) => tokio::select! {
                     _ = changes.recv() => {}
                     () = tokio::time::sleep(self.settings.poll) => {}
@@ -115,14 +117,13 @@ impl Worker {
 
     /// One attempt: computes and decides unless that was done before, then publishes and finishes.
     #[tracing::instrument(skip_all, fields(run.id = %claimed.run.id, run.attempt = claimed.attempt, pipeline = %claimed.run.pipeline))]
-    async fn attempt(&self, claimed: Claimed, late: &CancellationToken) {
+    async fn attempt(&self, claimed: Claimed, changes: broadcast::Receiver<Change>, late: &CancellationToken) {
         let Claimed { run, token, failures, definition, decided, .. } = claimed;
         let stage = if decided.is_some() { Stage::Publishing } else { Stage::Claimed };
         let (progress, told) = watch::channel(run.progress.clone().unwrap_or_else(|| Progress::at(stage)));
         progress.send_modify(|p| p.stage = stage);
-        let heartbeat =
-            Heartbeat::start(Arc::clone(&self.store), run.id, token, self.settings.lease, told, late.clone());
-        self.probe.reached(Step::Claimed).await;
+        let hold = Hold { id: run.id, token, lease: self.settings.lease };
+        let heartbeat = Heartbeat::start(Arc::clone(&self.store), changes, hold, told, late.clone());
         tracing::info!(worker = %self.settings.name, state = run.state.as_str(), "claimed");
         let definition = match pipeline::parse(&definition.text, &definition.pipeline) {
             Ok(definition) => definition,
@@ -139,6 +140,13 @@ impl Worker {
             }
         };
         let attempt = Attempt { run: &run, token, failures, definition: &definition, heartbeat, progress };
+        if let Err(error) = self.probe.reached(Step::Claimed).await {
+            match decided {
+                Some(_) => self.postpone(&run, token, &error).await,
+                None => self.fail(&attempt, error).await,
+            }
+            return;
+        }
         let decided = match decided {
             Some(decided) => Some(decided),
             None => match self.compute(&attempt).await {
@@ -171,16 +179,34 @@ impl Worker {
             source_root: self.settings.source_root.clone(),
             staging,
         };
-        let computed = self.engine.compute(job, attempt.progress.clone(), attempt.heartbeat.stop.clone()).await;
-        match computed {
-            Ok(report) => {
-                self.probe.reached(Step::Staged).await;
-                return Some(report);
-            }
+        match self.in_time(attempt, job).await {
+            Ok(report) => match self.probe.reached(Step::Staged).await {
+                Ok(()) => return Some(report),
+                Err(error) => self.fail(attempt, error).await,
+            },
             Err(EngineError::Cancelled) => self.stopped(attempt).await,
             Err(EngineError::Failed(error)) => self.fail(attempt, error).await,
         }
         None
+    }
+
+    /// Has the engine compute the job, until the heartbeat or the pipeline's time limit stops it.
+    async fn in_time(&self, attempt: &Attempt<'_>, job: Job) -> Result<Report, EngineError> {
+        let stop = attempt.heartbeat.stop.child_token();
+        let computing = self.engine.compute(job, attempt.progress.clone(), stop.clone());
+        let Some(seconds) = attempt.definition.limits.timeout_seconds else { return computing.await };
+        tokio::pin!(computing);
+        tokio::select! {
+            computed = &mut computing => return computed,
+            () = tokio::time::sleep(Duration::from_secs(seconds.into())) => stop.cancel(),
+        }
+        // Only when it returns does nothing of it run any more. Whoever else stopped it comes first.
+        match computing.await {
+            Err(EngineError::Cancelled) if !attempt.heartbeat.stop.is_cancelled() => {
+                Err(EngineError::Failed(time_limit(seconds)))
+            }
+            computed => computed,
+        }
     }
 
     /// Decides what each partition becomes and records it; none where the attempt ended here.
@@ -197,9 +223,11 @@ impl Worker {
         let begin = || self.store.begin_commit(attempt.run.id, attempt.token, &decision);
         match self.ask_again(attempt, begin).await {
             Some(Ok(Begun::Committing)) => {
-                self.probe.reached(Step::Decided).await;
                 tracing::info!(partitions = decision.partitions.len(), "decided");
-                return Some(decision.partitions);
+                match self.probe.reached(Step::Decided).await {
+                    Ok(()) => return Some(decision.partitions),
+                    Err(error) => self.postpone(attempt.run, attempt.token, &error).await,
+                }
             }
             Some(Ok(Begun::CancelAsked)) => {
                 self.end(attempt.run, attempt.token, AttemptOutcome::Cancelled, None, None).await;
@@ -277,7 +305,7 @@ impl Worker {
         attempt.progress.send_modify(|p| p.waiting_for = None);
         // Only now is it sure that nobody came in between: a worker that woke up late finds here that it has lost.
         match self.ask_again(attempt, || self.store.may_publish(run.id, attempt.token)).await {
-            Some(Ok(Fenced::Done)) => self.probe.reached(Step::Locked).await,
+            Some(Ok(Fenced::Done)) => {}
             Some(Ok(Fenced::Lost)) => return lease_lost("publishing"),
             Some(Err(error)) => return self.postpone(run, attempt.token, &store_error(&error)).await,
             None => return self.stopped(attempt).await,
@@ -285,9 +313,8 @@ impl Worker {
         match self.publish(attempt, &lock, decided_by, decided).await {
             Ok(true) => {}
             Ok(false) => return self.staging_lost(attempt, decided).await,
-            Err(error) => return self.postpone(run, attempt.token, &table_error(&error)).await,
+            Err(error) => return self.postpone(run, attempt.token, &error).await,
         }
-        self.probe.reached(Step::PublishedAll).await;
         match self.ask_again(attempt, || self.store.finish(run.id, attempt.token)).await {
             Some(Ok(Fenced::Done)) => {}
             Some(Ok(Fenced::Lost)) => return lease_lost("finishing"),
@@ -295,9 +322,11 @@ impl Worker {
             None => return self.stopped(attempt).await,
         }
         drop(lock);
-        self.probe.reached(Step::Finished).await;
         tracing::info!("succeeded");
-        self.remove_staging(run).await;
+        // A step that fails here leaves its staging to the sweeper.
+        if self.probe.reached(Step::Finished).await.is_ok() {
+            self.remove_staging(run).await;
+        }
     }
 
     /// Makes each partition as decided; false where a decided file is gone.
@@ -307,26 +336,29 @@ impl Worker {
         lock: &Arc<PublishLock>,
         decided_by: ClaimToken,
         decided: &[Decided],
-    ) -> Result<bool, TableError> {
+    ) -> Result<bool, RunError> {
+        let failed = |error: TableError| table_error(&error);
         let full = attempt.run.mode == Mode::Full;
         let staging = self.warehouse.staging(attempt.run.id, decided_by);
-        self.on_disk(|warehouse| warehouse.check_identity()).await?;
+        self.probe.reached(Step::Locked).await?;
+        self.on_disk(|warehouse| warehouse.check_identity()).await.map_err(failed)?;
         if full {
             let lock = Arc::clone(lock);
-            self.on_disk(move |_| lock.unmark_success()).await?;
+            self.on_disk(move |_| lock.unmark_success()).await.map_err(failed)?;
         }
         for (done, partition) in decided.iter().enumerate() {
             let (lock, staging, partition) = (Arc::clone(lock), staging.clone(), partition.clone());
-            if self.on_disk(move |_| lock.publish(&staging, &partition)).await? == Published::Gone {
+            if self.on_disk(move |_| lock.publish(&staging, &partition)).await.map_err(failed)? == Published::Gone {
                 return Ok(false);
             }
             attempt.progress.send_modify(|p| p.partitions_published = done as u64 + 1);
-            self.probe.reached(Step::Published(done + 1)).await;
+            self.probe.reached(Step::Published(done + 1)).await?;
         }
         if full {
             let lock = Arc::clone(lock);
-            self.on_disk(move |_| lock.mark_success()).await?;
+            self.on_disk(move |_| lock.mark_success()).await.map_err(failed)?;
         }
+        self.probe.reached(Step::PublishedAll).await?;
         Ok(true)
     }
 

@@ -7,7 +7,8 @@
 
 use super::error::{compute_failure, lost, service_failure};
 use super::{Engine, EngineError, Job, Report, polars};
-use crate::run::{Progress, RunError};
+use crate::fault::Faults;
+use crate::run::{Progress, RunError, Stage};
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, Write};
@@ -19,6 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStderr, Command};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -172,6 +174,7 @@ async fn died(ended: std::io::Result<ExitStatus>, words: Option<JoinHandle<Vec<u
 
 /// The child's side: the hidden verb `engine`.
 pub fn serve_child() -> ExitCode {
+    leave_signals_to_the_parent();
     let mut line = String::new();
     let read = std::io::stdin().lock().read_line(&mut line);
     let request: Request = match read.map(|_| serde_json::from_str(&line)) {
@@ -182,7 +185,8 @@ pub fn serve_child() -> ExitCode {
     if let Some(megabytes) = request.memory_mb {
         limit_memory(megabytes);
     }
-    let speaker = Arc::new(Speaker::default());
+    let Ok(faults) = Faults::from_environment() else { return ExitCode::from(2) };
+    let speaker = Arc::new(Speaker { faults, ..Speaker::default() });
     let telling = Arc::clone(&speaker);
     std::thread::spawn(move || telling.tell_rows_read());
     let compute = std::panic::AssertUnwindSafe(|| polars::compute(&request.job, speaker.as_ref()));
@@ -197,6 +201,17 @@ pub fn serve_child() -> ExitCode {
     };
     speaker.say(&answer);
     ExitCode::SUCCESS
+}
+
+/// Terminals and supervisors send their signals to the parent's whole group. When a shutdown lets an attempt go on, it is
+/// for the parent to say when its engine ends; so the first signal must not end it as if it had died.
+fn leave_signals_to_the_parent() {
+    let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
+    let _inside = runtime.enter();
+    for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
+        // Once registered, a signal never does again what it does by default.
+        let _ = signal(kind);
+    }
 }
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
@@ -222,6 +237,7 @@ fn limit_memory(megabytes: u64) {
 struct Speaker {
     rows_read: Arc<AtomicU64>,
     last: Mutex<Option<Progress>>,
+    faults: Faults,
 }
 
 impl Speaker {
@@ -250,10 +266,17 @@ impl Speaker {
 }
 
 impl polars::Listener for Speaker {
-    fn at(&self, progress: &Progress) {
+    fn at(&self, progress: &Progress) -> Result<(), EngineError> {
         let progress = Progress { rows_read: self.rows_read.load(Ordering::Relaxed), ..progress.clone() };
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(progress.clone());
+        let step = match (progress.stage, progress.partitions_staged) {
+            (Stage::Staging, 0) => Some("scanned".to_owned()),
+            (Stage::Staging, number) => Some(format!("staged-{number}")),
+            _ => None,
+        };
         self.say(&Message::Progress(progress));
+        let reached = step.map_or(Ok(()), |step| self.faults.reached_blocking(&step));
+        reached.map_err(|failed| service_failure("fault", "A fault was asked for", failed.to_string()))
     }
 
     fn rows_read(&self) -> Arc<AtomicU64> {

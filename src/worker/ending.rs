@@ -32,7 +32,10 @@ impl Worker {
             FailureClass::Service => before.service,
             FailureClass::Compute => before.compute,
             FailureClass::Lost => {
-                return self.end(attempt.run, attempt.token, AttemptOutcome::Lost, Some(error), None).await;
+                // So that between its tries other runs get their turn.
+                let before = attempt.run.attempts.iter().filter(|a| a.outcome == Some(AttemptOutcome::Lost)).count();
+                let delay = Duration::from_secs(1 << before.min(6));
+                return self.end(attempt.run, attempt.token, AttemptOutcome::Lost, Some(error), Some(delay)).await;
             }
         };
         let rule = attempt.definition.retry.rule(error.class);
@@ -114,6 +117,15 @@ fn jitter() -> f64 {
 
 pub(super) fn compute_error(kind: &str, title: &str, detail: String) -> RunError {
     RunError { kind: kind.to_owned(), title: title.to_owned(), detail, class: FailureClass::Compute }
+}
+
+/// A run that takes too long takes as long the next time.
+pub(super) fn time_limit(seconds: u32) -> RunError {
+    let detail = format!(
+        "the computation was stopped after {seconds} s, which is limits.timeout_seconds of the pipeline; expected it to be \
+         done by then"
+    );
+    compute_error("time-limit", "The run took too long", detail)
 }
 
 pub(super) fn service_error(kind: &str, title: &str, detail: String) -> RunError {

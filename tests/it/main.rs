@@ -3,6 +3,7 @@
 
 mod engine;
 mod http;
+mod order;
 mod sample;
 mod service;
 mod store;

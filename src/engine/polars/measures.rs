@@ -57,11 +57,12 @@ fn distinct(at: usize, grouped: &pl::DataFrame) -> pl::PolarsResult<pl::Column> 
 
 /// The sum of each group; null where all its values are.
 fn exact_sums(measure: &Measure, at: usize, grouped: &pl::DataFrame) -> Result<Vec<Option<i128>>, EngineError> {
-    let wide = |part: &str| -> pl::PolarsResult<Vec<Option<i128>>> {
+    type Wide = Vec<Option<i128>>;
+    let wide = |part: &str| -> pl::PolarsResult<Wide> {
         let column = grouped.column(&measure_column(at, part))?.cast(&pl::DataType::Int128)?;
         Ok(column.as_materialized_series().i128()?.iter().collect())
     };
-    let read = || -> pl::PolarsResult<(Vec<Option<i128>>, Vec<Option<i128>>)> {
+    let read = || -> pl::PolarsResult<(Wide, Wide)> {
         let counts = wide("count")?;
         if grouped.column(&measure_column(at, "sum")).is_ok() {
             return Ok((wide("sum")?, counts));

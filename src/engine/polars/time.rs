@@ -165,6 +165,7 @@ fn first_of(year: i64, month: i64) -> i64 {
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
     use chrono::{Datelike, NaiveDate, NaiveDateTime, Timelike};

@@ -52,17 +52,35 @@ struct EntryView<'a> {
     definition_current: bool,
 }
 
-/// One partition, with its history.
+/// One partition as the listing has it, with what confirmed it, and its history.
 #[derive(Debug, Serialize, ToSchema)]
 pub(in crate::http) struct PartitionDetail<'a> {
     pipeline: &'a str,
-    /// The canonical key.
-    #[schema(example = "pickup_month=2024-02")]
-    partition: &'a str,
-    /// What it is now; null where it was cleared.
-    current: Option<ConfirmedView<'a>>,
+    #[serde(flatten)]
+    now: NowView<'a>,
     /// Its changes, newest first, the last 100.
     history: Vec<HistoryView<'a>>,
+}
+
+/// What a partition is now.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = PartitionNow)]
+#[serde(untagged)]
+enum NowView<'a> {
+    /// It has rows.
+    There(ConfirmedView<'a>),
+    /// It was cleared.
+    Cleared(ClearedView<'a>),
+}
+
+/// A partition that was cleared: no rows, no file.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ClearedPartition)]
+struct ClearedView<'a> {
+    /// The canonical key.
+    partition: &'a str,
+    /// 0
+    rows: u64,
 }
 
 /// What a partition is now, and which run found it unchanged last.
@@ -119,12 +137,15 @@ impl<'a> PartitionDetail<'a> {
         entry: Option<&'a CatalogEntry>,
         history: &'a [HistoryEntry],
     ) -> Self {
-        let current = entry.map(|e| ConfirmedView {
-            entry: EntryView::new(e, now),
-            confirmed_by: e.confirmed_by,
-            confirmed_at: e.confirmed_at,
-        });
-        Self { pipeline, partition, current, history: history.iter().map(HistoryView::from).collect() }
+        let now = match entry {
+            Some(e) => NowView::There(ConfirmedView {
+                entry: EntryView::new(e, now),
+                confirmed_by: e.confirmed_by,
+                confirmed_at: e.confirmed_at,
+            }),
+            None => NowView::Cleared(ClearedView { partition, rows: 0 }),
+        };
+        Self { pipeline, now, history: history.iter().map(HistoryView::from).collect() }
     }
 }
 
