@@ -27,6 +27,8 @@ use tokio_util::sync::CancellationToken;
 
 /// How often the child tells how many rows it has read.
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
+/// How long a child that ended its output may take to end itself.
+const DYING: Duration = Duration::from_secs(2);
 /// How much of the child's last words is kept.
 const LAST_WORDS_BYTES: usize = 4096;
 
@@ -68,11 +70,11 @@ impl Engine for ChildEngine {
             () = cancel.cancelled() => Err(EngineError::Cancelled),
         };
         // Whatever the answer, nothing of the child may run when this returns.
-        let ended = stop(&mut child).await;
+        let ended = stop(&mut child, &answer).await;
         match answer {
             Ok(Some(Message::Report(report))) => Ok(*report),
             Ok(Some(Message::Failed(error))) => Err(EngineError::Failed(error)),
-            Ok(Some(Message::Progress(_)) | None) => Err(died(words, ended).await),
+            Ok(Some(Message::Progress(_)) | None) => Err(died(ended, words).await),
             Err(error) => Err(error),
         }
     }
@@ -123,9 +125,15 @@ async fn converse(
 }
 
 /// Ends the child, if it has not ended, and waits for it.
-async fn stop(child: &mut Child) -> std::io::Result<ExitStatus> {
-    // A child that gave its answer or died is a zombie by now, or soon; killing it changes nothing.
-    let already = tokio::time::timeout(Duration::from_millis(20), child.wait()).await;
+async fn stop(child: &mut Child, answer: &Result<Option<Message>, EngineError>) -> std::io::Result<ExitStatus> {
+    // A child that gave its answer is a zombie by now, or soon; killing it changes nothing. One that is dying is let
+    // die, so that the signal told is the one that it died of.
+    let patience = match answer {
+        Ok(None) => DYING,
+        Ok(Some(_)) => Duration::from_millis(20),
+        Err(_) => Duration::ZERO,
+    };
+    let already = tokio::time::timeout(patience, child.wait()).await;
     match already {
         Ok(ended) => ended,
         Err(_) => {
@@ -135,24 +143,25 @@ async fn stop(child: &mut Child) -> std::io::Result<ExitStatus> {
     }
 }
 
-/// Reads what the child says on its standard error, so that it never waits to say it, and keeps the end.
+/// Reads what the child says on its standard error, so that it never waits for a reader, and keeps the end.
 async fn last_words(mut errors: ChildStderr) -> Vec<u8> {
-    let mut words = Vec::new();
-    let mut more = [0; LAST_WORDS_BYTES];
-    while let Ok(read @ 1..) = errors.read(&mut more).await {
-        words.extend_from_slice(more.get(..read).unwrap_or_default());
-        words.drain(..words.len().saturating_sub(LAST_WORDS_BYTES));
+    let mut kept = Vec::new();
+    let mut part = [0; LAST_WORDS_BYTES];
+    while let Ok(count @ 1..) = errors.read(&mut part).await {
+        kept.extend_from_slice(part.get(..count).unwrap_or_default());
+        let beyond = kept.len().saturating_sub(LAST_WORDS_BYTES);
+        kept.drain(..beyond);
     }
-    words
+    kept
 }
 
-async fn died(words: Option<JoinHandle<Vec<u8>>>, ended: std::io::Result<ExitStatus>) -> EngineError {
+async fn died(ended: std::io::Result<ExitStatus>, words: Option<JoinHandle<Vec<u8>>>) -> EngineError {
+    // The child is dead: what it said is all there.
     let words = match words {
-        // The child is dead: what it said is all there.
-        Some(words) => tokio::time::timeout(Duration::from_secs(1), words).await.ok().and_then(Result::ok),
-        None => None,
+        Some(words) => tokio::time::timeout(DYING, words).await.ok().and_then(Result::ok).unwrap_or_default(),
+        None => Vec::new(),
     };
-    let words = String::from_utf8_lossy(&words.unwrap_or_default()).trim().to_owned();
+    let words = String::from_utf8_lossy(&words).trim().to_owned();
     let how = match ended {
         Ok(status) => match status.signal() {
             Some(signal) => format!("killed by signal {signal}"),
