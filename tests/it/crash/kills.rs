@@ -146,6 +146,7 @@ impl Bed {
         assert_eq!(run["state"], "succeeded", "{what}: {run:#}");
         let outcomes: Vec<&Value> = run["attempts"].as_array().unwrap().iter().map(|a| &a["outcome"]).collect();
         assert_eq!(outcomes.iter().filter(|outcome| **outcome == "succeeded").count(), 1, "{what}: {run:#}");
+        assert!(outcomes.iter().all(|o| *o == "lost" || *o == "succeeded"), "{what}: {run:#}");
         assert_eq!(server.submit(&what, &body).await.run_id(), again.run_id(), "{what}");
         let listed = server.get("/runs?limit=1000").await.json();
         assert_eq!(listed["runs"].as_array().unwrap().len(), self.runs, "{what}: one run for each key");
