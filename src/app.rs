@@ -8,12 +8,13 @@ pub use inspect::{Inspection, check, inspect};
 
 use crate::config::{DatabaseSettings, Settings, WorkSettings};
 use crate::engine::ChildEngine;
+use crate::fault::Faults;
 use crate::http::{self, Api, Limits, Pipelines, router};
 use crate::pipeline;
 use crate::store::{PostgresOptions, PostgresStore, RunStore, SqliteOptions, SqliteStore};
 use crate::table::Warehouse;
 use crate::telemetry;
-use crate::worker::{NoProbe, Worker, WorkerSettings};
+use crate::worker::{NoProbe, Probe, Worker, WorkerSettings};
 use anyhow::{Context, bail};
 use std::future::Future;
 use std::net::SocketAddr;
@@ -123,6 +124,7 @@ pub async fn start(settings: Settings) -> anyhow::Result<Running> {
         },
         readiness: health::readiness(store, warehouse, &pipelines, &settings.work),
         metrics,
+        faults: Faults::from_environment()?,
         shutdown: shutdown.clone(),
     };
     let ending = shutdown.clone();
@@ -145,7 +147,9 @@ pub async fn start_workers(database: &DatabaseSettings, work: &WorkSettings) -> 
     if work.workers == 0 {
         bail!("found --workers 0, expected at least one worker");
     }
-    let pipelines = Arc::new(load_pipelines(&work.pipelines)?);
+    // Runs carry their definitions; the folder only names the tables whose locks are watched.
+    let pipelines = if work.pipelines.is_dir() { load_pipelines(&work.pipelines)? } else { Pipelines::new() };
+    let pipelines = Arc::new(pipelines);
     let store = open_store(database).await?;
     let warehouse = open_warehouse(database, store.as_ref()).await?;
     let shutdown = CancellationToken::new();
@@ -167,6 +171,7 @@ fn spawn_workers(
     let source_root = std::path::absolute(&work.source_root)
         .with_context(|| format!("cannot find the source root {}", work.source_root.display()))?;
     let program = std::env::current_exe().context("cannot find this program, to start the engine with")?;
+    let probe = probe()?;
     let engine = Arc::new(ChildEngine { program, memory_mb: work.engine_memory_mb });
     for number in 1..=work.workers {
         let worker = Worker {
@@ -182,7 +187,7 @@ fn spawn_workers(
                 poll: Duration::from_secs(1),
                 shutdown_grace: Duration::from_secs(u64::from(work.shutdown_grace_seconds)),
             },
-            probe: Arc::new(NoProbe),
+            probe: Arc::clone(&probe),
         };
         tasks.spawn("worker", worker.run(shutdown.clone()));
     }
@@ -257,6 +262,16 @@ async fn open_warehouse(database: &DatabaseSettings, store: &dyn RunStore) -> an
         bail!("the database belongs to warehouse {bound}, found {} at {}", warehouse.id(), warehouse.root().display());
     }
     Ok(warehouse)
+}
+
+/// Nobody, unless faults were asked for.
+fn probe() -> anyhow::Result<Arc<dyn Probe>> {
+    let faults = Faults::from_environment()?;
+    if faults.is_empty() {
+        return Ok(Arc::new(NoProbe));
+    }
+    tracing::warn!(?faults, "faults will happen on purpose");
+    Ok(Arc::new(faults))
 }
 
 fn host_name() -> String {

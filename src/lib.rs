@@ -14,6 +14,7 @@ pub mod client;
 pub mod config;
 pub mod demo;
 pub mod engine;
+pub mod fault;
 pub mod http;
 pub mod partition;
 pub mod pipeline;

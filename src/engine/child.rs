@@ -7,7 +7,8 @@
 
 use super::error::{compute_failure, lost, service_failure};
 use super::{Engine, EngineError, Job, Report, polars};
-use crate::run::{Progress, RunError};
+use crate::fault::Faults;
+use crate::run::{Progress, RunError, Stage};
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, Write};
@@ -18,12 +19,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::process::{Child, Command};
+use tokio::process::{Child, ChildStderr, Command};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 /// How often the child tells how many rows it has read.
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
+/// How long a child that ended its output may take to end itself.
+const DYING: Duration = Duration::from_secs(2);
 /// How much of the child's last words is kept.
 const LAST_WORDS_BYTES: usize = 4096;
 
@@ -59,16 +64,17 @@ impl Engine for ChildEngine {
         cancel: CancellationToken,
     ) -> Result<Report, EngineError> {
         let mut child = self.spawn()?;
+        let words = child.stderr.take().map(|errors| tokio::spawn(last_words(errors)));
         let answer = tokio::select! {
             answer = converse(&mut child, Request { job, memory_mb: self.memory_mb }, &progress) => answer,
             () = cancel.cancelled() => Err(EngineError::Cancelled),
         };
         // Whatever the answer, nothing of the child may run when this returns.
-        let ended = stop(&mut child).await;
+        let ended = stop(&mut child, &answer).await;
         match answer {
             Ok(Some(Message::Report(report))) => Ok(*report),
             Ok(Some(Message::Failed(error))) => Err(EngineError::Failed(error)),
-            Ok(Some(Message::Progress(_)) | None) => Err(died(&mut child, ended).await),
+            Ok(Some(Message::Progress(_)) | None) => Err(died(ended, words).await),
             Err(error) => Err(error),
         }
     }
@@ -119,9 +125,15 @@ async fn converse(
 }
 
 /// Ends the child, if it has not ended, and waits for it.
-async fn stop(child: &mut Child) -> std::io::Result<ExitStatus> {
-    // A child that gave its answer or died is a zombie by now, or soon; killing it changes nothing.
-    let already = tokio::time::timeout(Duration::from_millis(20), child.wait()).await;
+async fn stop(child: &mut Child, answer: &Result<Option<Message>, EngineError>) -> std::io::Result<ExitStatus> {
+    // A child that gave its answer is a zombie by now, or soon; killing it changes nothing. One that is dying is let
+    // die, so that the signal told is the one that it died of.
+    let patience = match answer {
+        Ok(None) => DYING,
+        Ok(Some(_)) => Duration::from_millis(20),
+        Err(_) => Duration::ZERO,
+    };
+    let already = tokio::time::timeout(patience, child.wait()).await;
     match already {
         Ok(ended) => ended,
         Err(_) => {
@@ -131,14 +143,25 @@ async fn stop(child: &mut Child) -> std::io::Result<ExitStatus> {
     }
 }
 
-async fn died(child: &mut Child, ended: std::io::Result<ExitStatus>) -> EngineError {
-    let mut words = Vec::new();
-    if let Some(errors) = child.stderr.as_mut() {
-        // The child is dead: what it said is all there.
-        let _ = tokio::time::timeout(Duration::from_secs(1), errors.read_to_end(&mut words)).await;
+/// Reads what the child says on its standard error, so that it never waits for a reader, and keeps the end.
+async fn last_words(mut errors: ChildStderr) -> Vec<u8> {
+    let mut kept = Vec::new();
+    let mut part = [0; LAST_WORDS_BYTES];
+    while let Ok(count @ 1..) = errors.read(&mut part).await {
+        kept.extend_from_slice(part.get(..count).unwrap_or_default());
+        let beyond = kept.len().saturating_sub(LAST_WORDS_BYTES);
+        kept.drain(..beyond);
     }
-    let tail = words.len().saturating_sub(LAST_WORDS_BYTES);
-    let words = String::from_utf8_lossy(words.get(tail..).unwrap_or_default()).trim().to_owned();
+    kept
+}
+
+async fn died(ended: std::io::Result<ExitStatus>, words: Option<JoinHandle<Vec<u8>>>) -> EngineError {
+    // The child is dead: what it said is all there.
+    let words = match words {
+        Some(words) => tokio::time::timeout(DYING, words).await.ok().and_then(Result::ok).unwrap_or_default(),
+        None => Vec::new(),
+    };
+    let words = String::from_utf8_lossy(&words).trim().to_owned();
     let how = match ended {
         Ok(status) => match status.signal() {
             Some(signal) => format!("killed by signal {signal}"),
@@ -151,6 +174,7 @@ async fn died(child: &mut Child, ended: std::io::Result<ExitStatus>) -> EngineEr
 
 /// The child's side: the hidden verb `engine`.
 pub fn serve_child() -> ExitCode {
+    leave_signals_to_the_parent();
     let mut line = String::new();
     let read = std::io::stdin().lock().read_line(&mut line);
     let request: Request = match read.map(|_| serde_json::from_str(&line)) {
@@ -161,13 +185,14 @@ pub fn serve_child() -> ExitCode {
     if let Some(megabytes) = request.memory_mb {
         limit_memory(megabytes);
     }
-    let speaker = Arc::new(Speaker::default());
+    let Ok(faults) = Faults::from_environment() else { return ExitCode::from(2) };
+    let speaker = Arc::new(Speaker { faults, ..Speaker::default() });
     let telling = Arc::clone(&speaker);
     std::thread::spawn(move || telling.tell_rows_read());
     let compute = std::panic::AssertUnwindSafe(|| polars::compute(&request.job, speaker.as_ref()));
     let answer = match std::panic::catch_unwind(compute) {
         Ok(Ok(report)) => Message::Report(Box::new(report)),
-        Ok(Err(EngineError::Failed(error))) => Message::Failed(error),
+        Ok(Err(EngineError::Failed(error))) => Message::Failed(in_want_of_memory(error)),
         Ok(Err(EngineError::Cancelled)) => return ExitCode::from(2),
         Err(panic) => match compute_failure("engine-panicked", "The computation failed", panic_text(panic.as_ref())) {
             EngineError::Failed(error) => Message::Failed(error),
@@ -176,6 +201,29 @@ pub fn serve_child() -> ExitCode {
     };
     speaker.say(&answer);
     ExitCode::SUCCESS
+}
+
+/// Terminals and supervisors send their signals to the parent's whole group. When a shutdown lets an attempt go on, it is
+/// for the parent to say when its engine ends; so the first signal must not end it as if it had died.
+fn leave_signals_to_the_parent() {
+    let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
+    let _inside = runtime.enter();
+    for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
+        // Once registered, a signal never does again what it does by default.
+        let _ = signal(kind);
+    }
+}
+
+/// A decoder that is refused memory says that its file is broken. The file is good and the engine is at its limit, as where
+/// a refusal aborts it.
+fn in_want_of_memory(error: RunError) -> RunError {
+    if !error.detail.contains("memory allocation failed") {
+        return error;
+    }
+    match lost(format!("it had no more memory: {}", error.detail)) {
+        EngineError::Failed(lost) => lost,
+        EngineError::Cancelled => error,
+    }
 }
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
@@ -201,6 +249,7 @@ fn limit_memory(megabytes: u64) {
 struct Speaker {
     rows_read: Arc<AtomicU64>,
     last: Mutex<Option<Progress>>,
+    faults: Faults,
 }
 
 impl Speaker {
@@ -229,10 +278,17 @@ impl Speaker {
 }
 
 impl polars::Listener for Speaker {
-    fn at(&self, progress: &Progress) {
+    fn at(&self, progress: &Progress) -> Result<(), EngineError> {
         let progress = Progress { rows_read: self.rows_read.load(Ordering::Relaxed), ..progress.clone() };
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(progress.clone());
+        let step = match (progress.stage, progress.partitions_staged) {
+            (Stage::Staging, 0) => Some("scanned".to_owned()),
+            (Stage::Staging, number) => Some(format!("staged-{number}")),
+            _ => None,
+        };
         self.say(&Message::Progress(progress));
+        let reached = step.map_or(Ok(()), |step| self.faults.reached_blocking(&step));
+        reached.map_err(|failed| service_failure("fault", "A fault was asked for", failed.to_string()))
     }
 
     fn rows_read(&self) -> Arc<AtomicU64> {

@@ -31,8 +31,8 @@ use std::sync::atomic::AtomicU64;
 
 /// Tells the progress; `rows_read` moves by itself while rows are read.
 pub(super) trait Listener {
-    /// The attempt is here now.
-    fn at(&self, progress: &Progress);
+    /// The attempt is here now; an error makes the step fail.
+    fn at(&self, progress: &Progress) -> Result<(), EngineError>;
     /// The count of rows read, to be looked at while [`Stage::Scanning`] goes on.
     fn rows_read(&self) -> Arc<AtomicU64>;
 }
@@ -44,7 +44,7 @@ pub(super) fn compute(job: &Job, listener: &dyn Listener) -> Result<Report, Engi
         compute_failure("definition-refused", "The stored definition is refused by this version", detail)
     })?;
     let mut progress = Progress::at(Stage::Listing);
-    listener.at(&progress);
+    listener.at(&progress)?;
     let listing = LocalListing { root: &job.source_root };
     let plan = sources::plan(&definition, &job.scope, &listing).map_err(EngineError::Failed)?;
     let files = look_at(&definition, job, &plan)?;
@@ -52,7 +52,7 @@ pub(super) fn compute(job: &Job, listener: &dyn Listener) -> Result<Report, Engi
     progress.stage = Stage::Scanning;
     progress.files = files.len() as u64;
     progress.rows = files.iter().map(LookedAt::rows).sum();
-    listener.at(&progress);
+    listener.at(&progress)?;
     let mut books = Books::default();
     let grouped = scan(&definition, &files, &mut books, listener)?;
     for file in &files {
@@ -110,11 +110,20 @@ fn scan(
             for file in files {
                 file.check_unchanged()?;
             }
-            return Err(engine_error(&error));
+            return Err(unreadable(definition, files).unwrap_or_else(|| engine_error(&error)));
         }
     };
     books.enter(definition, &grouped).map_err(|e| engine_error(&e))?;
     Ok(Some(grouped))
+}
+
+/// Which file cannot be read, after a query over all of them failed: each is read by itself.
+fn unreadable(definition: &Definition, files: &[LookedAt]) -> Option<EngineError> {
+    files.iter().find_map(|file| {
+        let error = file.read_through(definition).err()?;
+        let detail = format!("{}: its data cannot be read: {error}", file.planned.path);
+        Some(source_failure("source-unreadable", "A source file cannot be read", detail))
+    })
 }
 
 /// Sorts the rows in scope, splits them by partition and writes each partition's file.
@@ -131,16 +140,19 @@ fn stage(
             let rows = sorted(definition, grouped)?;
             let parts = split(definition, &rows).map_err(|e| engine_error(&e))?;
             progress.partitions = parts.len() as u64;
-            listener.at(progress);
+            listener.at(progress)?;
             let mut out = Vec::new();
             for (number, (key, mut part)) in parts.into_iter().enumerate() {
                 out.push(stage_one(definition, job, number, &key, &mut part, books.source_rows(&key))?);
                 progress.partitions_staged += 1;
-                listener.at(progress);
+                listener.at(progress)?;
             }
             out
         }
-        None => Vec::new(),
+        None => {
+            listener.at(progress)?;
+            Vec::new()
+        }
     };
     output::sync_folder(&job.staging)?;
     if let Scope::Partitions(keys) = &job.scope {

@@ -11,6 +11,7 @@ pub mod problem;
 mod runs;
 mod wire;
 
+use crate::fault::Faults;
 use crate::pipeline::Definition;
 use crate::store::RunStore;
 use axum::http::HeaderName;
@@ -109,6 +110,8 @@ pub struct Api {
     pub readiness: Readiness,
     /// What `/metrics` shows.
     pub metrics: PrometheusHandle,
+    /// What happens on purpose before answers.
+    pub faults: Faults,
     /// Ends the waits for runs.
     pub shutdown: CancellationToken,
 }

@@ -95,10 +95,10 @@ impl Head {
             }
             _ => {
                 self.lost_workers = self.lost_workers.saturating_add(1);
-                let error = ended.error.clone().unwrap_or_else(|| self.worker_lost(ended.max_lost_workers));
+                let error = self.count_lost(ended);
                 match self.lost_workers > ended.max_lost_workers {
                     true => self.end(State::Failed, Some(error), now),
-                    false => self.queue(now, Some(error)),
+                    false => self.queue(ended.retry_after.map_or(now, |delay| after(now, delay)), Some(error)),
                 }
             }
         }
@@ -148,17 +148,19 @@ impl Head {
         self.queue(now, None);
     }
 
-    /// What is said of a run whose worker was lost.
-    pub(super) fn worker_lost(&self, max: u32) -> RunError {
-        RunError {
+    /// What is said of a run whose worker or engine was lost, with how many there were.
+    fn count_lost(&self, ended: &Ended) -> RunError {
+        let said_nothing = || RunError {
             kind: "worker-lost".to_owned(),
-            title: "the worker was lost".to_owned(),
-            detail: format!(
-                "attempt {} ended without a word from its worker; {} of at most {max} lost workers",
-                self.attempts, self.lost_workers
-            ),
+            title: "The worker was lost".to_owned(),
+            detail: "it ended without a word from its worker".to_owned(),
             class: FailureClass::Lost,
-        }
+        };
+        let error = ended.error.clone().unwrap_or_else(said_nothing);
+        let (attempt, lost, max) = (self.attempts, self.lost_workers, ended.max_lost_workers);
+        let detail =
+            format!("{}; attempt {attempt}, {lost} workers or engines lost where at most {max} may be", error.detail);
+        RunError { detail, ..error }
     }
 
     fn hold(&mut self, token: ClaimToken, now: DateTime<Utc>, lease: Duration) {

@@ -102,6 +102,8 @@ pub enum Submitted {
     New(Box<Run>),
     /// The key is known (it was taken meanwhile): ask [`RunStore::known_key`] again.
     KeyTaken,
+    /// The request is to be refused where these runs, which have not ended, overlap it; so it was, and its key is free.
+    Overlaps(Vec<RunId>),
 }
 
 /// Which runs a listing has.
@@ -218,7 +220,7 @@ pub struct Ended {
     pub outcome: AttemptOutcome,
     /// Why; none for cancelled and released.
     pub error: Option<RunError>,
-    /// For `failed`: when to try again; none ends the run. `lost` comes back at once until its count is used up,
+    /// For `failed`: when to try again; none ends the run. `lost` comes back then, or at once, until its count is used up;
     /// `released` at once.
     pub retry_after: Option<Duration>,
     /// See [`ClaimRequest::max_lost_workers`].
@@ -252,6 +254,8 @@ pub enum Retried {
         /// Its last attempt.
         last_attempt: u32,
     },
+    /// The run is not to wait where these runs, which have not ended, overlap it; so it stays as it was.
+    Overlaps(Vec<RunId>),
     /// There is no such run.
     Unknown,
 }
@@ -341,7 +345,8 @@ pub trait RunStore: Send + Sync {
     /// What is known of a principal's key.
     async fn known_key(&self, principal: &Principal, key: &IdempotencyKey) -> StoreResult<Option<KnownKey>>;
 
-    /// Accepts a run: its row is the queue entry and the idempotency record.
+    /// Accepts a run: its row is the queue entry and the idempotency record. Whether its key is taken comes before whether
+    /// others overlap it.
     async fn submit(&self, run: &NewRun) -> StoreResult<Submitted>;
 
     /// One run.
@@ -396,6 +401,9 @@ pub trait RunStore: Send + Sync {
 
     /// The catalog's entries of these partitions, or of the whole table.
     async fn entries(&self, pipeline: &str, keys: Option<&[PartitionKey]>) -> StoreResult<Vec<CatalogEntry>>;
+
+    /// The definitions that the entries of this table are right for, in the order of their hashes.
+    async fn table_definitions(&self, pipeline: &str) -> StoreResult<Vec<StoredDefinition>>;
 
     /// A partition's changes, newest first, at most `limit`.
     async fn history(&self, pipeline: &str, key: &PartitionKey, limit: u32) -> StoreResult<Vec<HistoryEntry>>;

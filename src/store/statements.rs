@@ -30,6 +30,10 @@ pub(super) struct Statements {
     pub(super) reserve_scope: &'static str,
     /// A run that ended lets go of its partitions. 1 run.
     pub(super) release_scope: &'static str,
+    /// What was asked. 1 run.
+    pub(super) asked: &'static str,
+    /// Other runs that have not ended and overlap the run, in their order. 1 run, 2 limit.
+    pub(super) overlapping_runs: &'static str,
     /// 1 principal, 2 key.
     pub(super) known_key: &'static str,
     /// A run's control state, and nobody else moves it until the transaction ends. 1 run.
@@ -95,6 +99,8 @@ pub(super) struct Statements {
     pub(super) page: &'static str,
     /// 1 pipeline, 2 list of keys or null for all.
     pub(super) entries: &'static str,
+    /// The definitions that the catalog's entries are right for. 1 pipeline.
+    pub(super) table_definitions: &'static str,
     /// 1 pipeline, 2 partition, 3 limit.
     pub(super) history: &'static str,
     /// 1 list of runs.

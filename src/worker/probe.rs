@@ -1,8 +1,13 @@
-//! Named steps of an attempt. In production nothing listens; tests stop, delay or kill there.
+//! Named steps of an attempt. In production nothing listens; tests stop, delay, kill or fail there.
 
+use super::ending::service_error;
+use crate::fault::Faults;
+use crate::run::RunError;
 use async_trait::async_trait;
+use std::borrow::Cow;
 
-/// Where an attempt is, in the order of its way.
+/// Where an attempt is, in the order of its way. Between claimed and staged come the engine's steps, which it tells
+/// itself: scanned, and staged one by one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// A run was claimed.
@@ -21,11 +26,26 @@ pub enum Step {
     Finished,
 }
 
+impl Step {
+    /// Its name, as faults are asked for by.
+    pub fn name(self) -> Cow<'static, str> {
+        match self {
+            Self::Claimed => "claimed".into(),
+            Self::Staged => "staged".into(),
+            Self::Decided => "decided".into(),
+            Self::Locked => "locked".into(),
+            Self::Published(number) => format!("published-{number}").into(),
+            Self::PublishedAll => "published".into(),
+            Self::Finished => "finished".into(),
+        }
+    }
+}
+
 /// Hears of steps; the attempt goes on when it returns.
 #[async_trait]
 pub trait Probe: Send + Sync {
-    /// The attempt is at `step`.
-    async fn reached(&self, step: Step);
+    /// The attempt is at `step`; an error makes the step fail.
+    async fn reached(&self, step: Step) -> Result<(), RunError>;
 }
 
 /// Nobody listens.
@@ -34,5 +54,16 @@ pub struct NoProbe;
 
 #[async_trait]
 impl Probe for NoProbe {
-    async fn reached(&self, _: Step) {}
+    async fn reached(&self, _: Step) -> Result<(), RunError> {
+        Ok(())
+    }
+}
+
+/// Does at each step what [`crate::fault`] was asked for.
+#[async_trait]
+impl Probe for Faults {
+    async fn reached(&self, step: Step) -> Result<(), RunError> {
+        let reached = Faults::reached(self, &step.name()).await;
+        reached.map_err(|failed| service_error("fault", "A fault was asked for", format!("{failed}: {}", step.name())))
+    }
 }

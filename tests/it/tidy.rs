@@ -8,18 +8,22 @@ use std::fs;
 use std::path::Path;
 
 /// Which top-level module may name which others. What is not here is not allowed.
-const ARROWS: [(&str, &[&str]); 16] = [
+const ARROWS: [(&str, &[&str]); 17] = [
     ("partition", &[]),
     ("run", &["partition"]),
     ("pipeline", &["run", "partition"]),
     ("telemetry", &[]),
+    ("fault", &[]),
     ("config", &[]),
     ("store", &["pipeline", "run", "partition", "telemetry"]),
-    ("engine", &["pipeline", "run", "partition", "telemetry"]),
+    ("engine", &["pipeline", "run", "partition", "fault", "telemetry"]),
     ("table", &["pipeline", "run", "partition", "telemetry"]),
-    ("worker", &["store", "engine", "table", "pipeline", "run", "partition", "telemetry"]),
-    ("http", &["store", "pipeline", "run", "partition", "telemetry"]),
-    ("app", &["http", "worker", "store", "engine", "table", "pipeline", "run", "partition", "config", "telemetry"]),
+    ("worker", &["store", "engine", "table", "pipeline", "run", "partition", "fault", "telemetry"]),
+    ("http", &["store", "pipeline", "run", "partition", "fault", "telemetry"]),
+    (
+        "app",
+        &["http", "worker", "store", "engine", "table", "pipeline", "run", "partition", "config", "fault", "telemetry"],
+    ),
     ("client", &["run", "partition"]),
     ("sample", &[]),
     ("demo", &["app", "client", "config", "sample", "run", "partition", "telemetry"]),

@@ -4,7 +4,7 @@ use crate::http::body::member;
 use crate::http::problem::FieldError;
 use crate::partition::{KeyError, PartitionKey, PartitionSpec};
 use crate::pipeline::Definition;
-use crate::run::{Asked, AskedPartitions, Mode};
+use crate::run::{Asked, AskedPartitions, Mode, OnOverlap};
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -36,6 +36,10 @@ pub struct SubmitRequest {
     #[serde(default)]
     #[schema(schema_with = mode_schema)]
     pub mode: Option<String>,
+    /// What happens where a run that has not ended overlaps this one: `wait` (the default) or `refuse`.
+    #[serde(default)]
+    #[schema(schema_with = on_overlap_schema)]
+    pub on_overlap: Option<OnOverlap>,
     /// What a failed or cancelled run under the same key becomes.
     #[serde(default)]
     pub if_failed: Option<IfFailed>,
@@ -103,7 +107,11 @@ impl SubmitRequest {
             errors.extend(more);
             AskedPartitions(Vec::new())
         });
-        if errors.is_empty() { Ok(Asked { pipeline: self.pipeline.clone(), mode, partitions }) } else { Err(errors) }
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        let on_overlap = self.on_overlap.unwrap_or_default();
+        Ok(Asked { pipeline: self.pipeline.clone(), mode, partitions, on_overlap })
     }
 
     /// What is asked again, read by a definition that may be another than that of the first time.
@@ -126,6 +134,7 @@ impl SubmitRequest {
             ("pipeline", self.pipeline == asked.pipeline),
             ("mode", mode == Some(asked.mode)),
             ("partitions", partitions.as_ref() == Some(&asked.partitions)),
+            ("on_overlap", self.on_overlap.unwrap_or_default() == asked.on_overlap),
         ];
         fields.into_iter().filter(|(_, same)| !same).map(|(name, _)| name).collect()
     }
@@ -310,5 +319,15 @@ fn mode_schema() -> Object {
         .schema_type(SchemaType::from_iter([Type::String, Type::Null]))
         .enum_values(Some([serde_json::json!("overwrite"), serde_json::json!("full"), serde_json::Value::Null]))
         .description(Some("`overwrite` (the default) replaces the named partitions, `full` rebuilds the whole table."))
+        .build()
+}
+
+fn on_overlap_schema() -> Object {
+    ObjectBuilder::new()
+        .schema_type(SchemaType::from_iter([Type::String, Type::Null]))
+        .enum_values(Some([serde_json::json!("wait"), serde_json::json!("refuse"), serde_json::Value::Null]))
+        .description(Some(
+            "Where a run that has not ended overlaps this one: `wait` (the default) for it, or `refuse` with 409.",
+        ))
         .build()
 }

@@ -42,7 +42,8 @@ const MAX_LOOKS: usize = 5;
             headers(("Idempotent-Replayed" = String, description = "`true`"))),
         (status = 400, description = "No JSON, or no or a bad key", body = ProblemDetails,
             content_type = "application/problem+json"),
-        (status = 409, description = "`if_failed: retry`, and the pipeline no longer has what the run names",
+        (status = 409, description = "`on_overlap: refuse`, and other runs are in the way; or `if_failed: retry`, and the \
+            pipeline no longer has what the run names",
             body = ProblemDetails, content_type = "application/problem+json"),
         (status = 413, description = "The body is too large", body = ProblemDetails,
             content_type = "application/problem+json"),
@@ -62,16 +63,24 @@ pub(super) async fn submit(
 ) -> Result<Response, Problem> {
     params.only(&["wait"])?;
     let wait = Wait::asked(&params, &headers, &api.limits)?;
-    let request: SubmitRequest = body::json(&headers, &body)?;
-    let key = key(&headers, request.idempotency_key.as_deref())?;
+    let answer = answer(&api, &headers, &body, wait).await;
+    // The run is accepted by now, whether the client will hear of it or not.
+    api.faults.reached("answering").await.map_err(|_| Problem::Internal)?;
+    answer
+}
+
+async fn answer(api: &Api, headers: &HeaderMap, body: &Bytes, wait: Wait) -> Result<Response, Problem> {
+    let request: SubmitRequest = body::json(headers, body)?;
+    let key = key(headers, request.idempotency_key.as_deref())?;
     let principal = Principal::default();
     for _ in 0..MAX_LOOKS {
         if let Some(known) = api.store.known_key(&principal, &key).await? {
-            return replay(&api, &request, &known, wait).await;
+            return replay(api, &request, &known, wait).await;
         }
-        match api.store.submit(&new_run(&api, &request, &principal, &key)?).await? {
-            Submitted::New(run) => return accepted(&api, *run, wait).await,
+        match api.store.submit(&new_run(api, &request, &principal, &key)?).await? {
+            Submitted::New(run) => return accepted(api, *run, wait).await,
             Submitted::KeyTaken => {}
+            Submitted::Overlaps(runs) => return Err(Problem::OverlappingRuns(runs)),
         }
     }
     tracing::error!("a key is taken and not known");
@@ -157,6 +166,7 @@ async fn retry(api: &Api, run: &Run) -> Result<(), Problem> {
             Ok(())
         }
         Retried::NotAllowed { .. } => Ok(()),
+        Retried::Overlaps(runs) => Err(Problem::OverlappingRuns(runs)),
         Retried::Unknown => Err(Problem::NoSuchRun(run.id.to_string())),
     }
 }

@@ -30,6 +30,22 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         join run_partitions p on p.run_id = r.id
         where r.id = $1 and r.mode = 'overwrite'",
     release_scope: r"delete from reservations where run_id = $1",
+    asked: r"select asked from runs where id = $1",
+    overlapping_runs: r"
+        select o.id
+        from runs r
+        join runs o on o.pipeline = r.pipeline
+        where r.id = $1
+            and o.id <> r.id
+            and o.state in ('queued', 'running', 'committing')
+            and (r.mode = 'full' or o.mode = 'full' or exists (
+                select 1
+                from reservations mine
+                join reservations theirs on theirs.pipeline = mine.pipeline and theirs.partition = mine.partition
+                where mine.run_id = r.id and theirs.run_id = o.id
+            ))
+        order by o.sequence
+        limit $2",
     known_key: r"
         select r.id, r.state, r.asked, r.fingerprint, d.hash, d.pipeline, d.text
         from runs r join definitions d on d.hash = r.accepted_with
@@ -222,6 +238,11 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         from catalog
         where pipeline = $1 and ($2::json is null or partition in (select json_array_elements_text($2::json)))
         order by partition",
+    table_definitions: r"
+        select hash, pipeline, text
+        from definitions
+        where hash in (select definition from catalog where pipeline = $1)
+        order by hash",
     history: r"
         select version, run_id, committed_at, outcome, content, definition
         from history

@@ -95,6 +95,8 @@ async fn start(tx: &mut Tx, request: &ClaimRequest, pipeline: &str) -> StoreResu
     if head.state != State::Queued {
         return Ok(None);
     }
+    // Again: those that it waited for may have ended since.
+    let now = tx.now().await?;
     head.start(request.token, now, request.lease);
     hand_over(tx, &head, request, now).await.map(Some)
 }

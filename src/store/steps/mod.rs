@@ -173,6 +173,10 @@ impl<D: Database> RunStore for D {
         step!(self, Read, |tx| read::entries(tx, pipeline, keys))
     }
 
+    async fn table_definitions(&self, pipeline: &str) -> StoreResult<Vec<StoredDefinition>> {
+        step!(self, Read, |tx| read::table_definitions(tx, pipeline))
+    }
+
     async fn history(&self, pipeline: &str, key: &PartitionKey, limit: u32) -> StoreResult<Vec<HistoryEntry>> {
         step!(self, Read, |tx| read::history(tx, pipeline, key, limit))
     }

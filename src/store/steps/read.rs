@@ -3,7 +3,9 @@
 use crate::partition::PartitionKey;
 use crate::run::{CatalogEntry, ClaimToken, Content, HistoryEntry, Run, RunId, RunSummary, State, Totals};
 use crate::store::tx::{Tx, json, values};
-use crate::store::{Listing, PartitionFilter, QueueDepth, RunFilter, StagingVerdict, StoreError, StoreResult, rows};
+use crate::store::{
+    Listing, PartitionFilter, QueueDepth, RunFilter, StagingVerdict, StoreError, StoreResult, StoredDefinition, rows,
+};
 use std::collections::HashMap;
 use uuid::Uuid;
 
@@ -79,6 +81,10 @@ pub(super) async fn entries(
 ) -> StoreResult<Vec<CatalogEntry>> {
     let keys = keys.map(json).transpose()?;
     tx.rows(tx.sql.entries, values![pipeline, keys]).await?.iter().map(rows::catalog_entry).collect()
+}
+
+pub(super) async fn table_definitions(tx: &mut Tx, pipeline: &str) -> StoreResult<Vec<StoredDefinition>> {
+    tx.rows(tx.sql.table_definitions, values![pipeline]).await?.iter().map(rows::definition).collect()
 }
 
 pub(super) async fn history(

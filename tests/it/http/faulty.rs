@@ -111,6 +111,10 @@ impl RunStore for FaultyStore {
         self.inner.entries(pipeline, keys).await
     }
 
+    async fn table_definitions(&self, _: &str) -> StoreResult<Vec<StoredDefinition>> {
+        unreachable!()
+    }
+
     async fn history(&self, pipeline: &str, key: &PartitionKey, limit: u32) -> StoreResult<Vec<HistoryEntry>> {
         self.fail().await?;
         self.inner.history(pipeline, key, limit).await

@@ -18,6 +18,7 @@ use axum::http::{Method, Request, StatusCode, header};
 use chrono::{DateTime, TimeZone, Utc};
 use http_body_util::BodyExt;
 use metrics_exporter_prometheus::PrometheusBuilder;
+use refrain::fault::Faults;
 use refrain::http::{Api, Check, Limits, Pipelines, router};
 use refrain::pipeline;
 use refrain::store::{RunStore, SqliteOptions, SqliteStore};
@@ -119,6 +120,7 @@ impl App {
                 Box::pin(async move { checks })
             }),
             metrics: PrometheusBuilder::new().build_recorder().handle(),
+            faults: Faults::default(),
             shutdown: CancellationToken::new(),
         };
         Self { router: router(api.clone()), api, store, checks, clock, _folder: folder }

@@ -119,6 +119,20 @@ pub(crate) async fn unchanged_under_a_new_definition_is_a_change(bed: &Bed) {
     assert_eq!(history[0].definition, definition("trips", 2).hash);
 }
 
+pub(crate) async fn a_table_tells_the_definitions_of_its_entries(bed: &Bed) {
+    let definitions = async |pipeline: &str| bed.store.table_definitions(pipeline).await.unwrap();
+    publish(bed, "1", vec![decided(A, Outcome::Created, 3), decided(B, Outcome::Created, 4)]).await;
+    assert_eq!(definitions("trips").await, [definition("trips", 1)]);
+    let second = submit_redefined(bed, "2", &[A]).await;
+    assert_eq!(definitions("trips").await, [definition("trips", 1)], "a queued run has written nothing");
+    complete(bed, second, vec![decided(A, Outcome::Replaced, 5)]).await;
+    assert_eq!(definitions("trips").await, [definition("trips", 1), definition("trips", 2)]);
+    let third = submit_redefined(bed, "3", &[B]).await;
+    complete(bed, third, vec![decided(B, Outcome::Cleared, 0)]).await;
+    assert_eq!(definitions("trips").await, [definition("trips", 2)]);
+    assert_eq!(definitions("fares").await, []);
+}
+
 pub(crate) async fn a_full_run_writes_and_clears_what_it_decided(bed: &Bed) {
     publish(bed, "1", vec![decided(A, Outcome::Created, 3), decided(B, Outcome::Created, 4)]).await;
     let full = submitted(bed, "full", &[]).await;

@@ -4,8 +4,8 @@ use super::bed::Bed;
 use refrain::partition::PartitionKey;
 use refrain::run::{
     Asked, AskedPartitions, AttemptOutcome, ClaimToken, Content, Decided, DefinitionHash, FailureClass, Fold,
-    IdempotencyKey, Measured, Mode, Outcome, Previous, Principal, Progress, RowCounts, Run, RunError, RunId, Scalar,
-    SourceFile, Stage, State, Totals, Warning,
+    IdempotencyKey, Measured, Mode, OnOverlap, Outcome, Previous, Principal, Progress, RowCounts, Run, RunError, RunId,
+    Scalar, SourceFile, Stage, State, Totals, Warning,
 };
 use refrain::store::{
     Begun, ClaimRequest, Claimed, Decision, Ended, Fenced, NewRun, RunStore, StoredDefinition, Submitted,
@@ -38,6 +38,7 @@ pub(crate) fn request(pipeline: &str, idempotency_key: &str, partitions: &[&str]
             pipeline: pipeline.to_owned(),
             mode,
             partitions: AskedPartitions(partitions.iter().map(|p| key(p)).collect()),
+            on_overlap: OnOverlap::Wait,
         },
         definition: definition(pipeline, 1),
     }
@@ -46,7 +47,7 @@ pub(crate) fn request(pipeline: &str, idempotency_key: &str, partitions: &[&str]
 pub(crate) async fn submit(store: &dyn RunStore, run: &NewRun) -> Run {
     match store.submit(run).await.unwrap() {
         Submitted::New(accepted) => *accepted,
-        Submitted::KeyTaken => panic!("the key {} is taken", run.idempotency_key.as_str()),
+        other => panic!("the run under {} was not accepted: {other:?}", run.idempotency_key.as_str()),
     }
 }
 

@@ -1,11 +1,12 @@
 //! The conformance suite of the run store: every case on SQLite and on Postgres.
 
-mod bed;
+pub(crate) mod bed;
 mod claiming;
 mod ending;
 mod fencing;
 mod finishing;
 mod make;
+mod overlapping;
 mod postgres;
 mod reading;
 mod sqlite;
@@ -62,6 +63,13 @@ conformance! {
         numbers_become_visible_in_order,
         a_failed_run_is_not_claimed,
     }
+    overlapping {
+        a_run_that_is_not_to_wait_is_refused_for_those_in_the_way,
+        a_taken_key_comes_before_what_is_in_the_way,
+        of_many_that_are_not_to_wait_at_once_one_is_accepted,
+        one_that_waits_never_slips_in_before_one_that_does_not,
+        a_retry_that_is_not_to_wait_is_refused_too,
+    }
     fencing {
         a_token_that_was_never_given_does_nothing,
         a_worker_whose_run_was_taken_over_does_nothing,
@@ -79,6 +87,7 @@ conformance! {
         failures_are_counted_by_class,
         a_failure_without_a_retry_ends_the_run,
         a_dead_engine_counts_as_a_lost_worker,
+        a_dead_engine_comes_back_when_its_worker_says,
         a_released_run_comes_back_at_once_uncounted,
         however_an_attempt_ends_a_cancellation_holds,
         an_ending_with_a_result_is_refused,
@@ -88,6 +97,7 @@ conformance! {
         contents_are_replaced_and_cleared_with_a_version_each,
         unchanged_leaves_who_wrote_it_and_says_who_confirmed_it,
         unchanged_under_a_new_definition_is_a_change,
+        a_table_tells_the_definitions_of_its_entries,
         a_full_run_writes_and_clears_what_it_decided,
         lost_staging_keeps_what_is_live_and_queues_the_rest,
         lost_staging_of_a_full_run_forgets_its_scope,
