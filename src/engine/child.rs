@@ -19,13 +19,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::process::{Child, Command};
+use tokio::process::{Child, ChildStderr, Command};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 /// How often the child tells how many rows it has read.
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
+/// How long a child that ended its output may take to end itself.
+const DYING: Duration = Duration::from_secs(2);
 /// How much of the child's last words is kept.
 const LAST_WORDS_BYTES: usize = 4096;
 
@@ -61,16 +64,17 @@ impl Engine for ChildEngine {
         cancel: CancellationToken,
     ) -> Result<Report, EngineError> {
         let mut child = self.spawn()?;
+        let words = child.stderr.take().map(|errors| tokio::spawn(last_words(errors)));
         let answer = tokio::select! {
             answer = converse(&mut child, Request { job, memory_mb: self.memory_mb }, &progress) => answer,
             () = cancel.cancelled() => Err(EngineError::Cancelled),
         };
         // Whatever the answer, nothing of the child may run when this returns.
-        let ended = stop(&mut child).await;
+        let ended = stop(&mut child, &answer).await;
         match answer {
             Ok(Some(Message::Report(report))) => Ok(*report),
             Ok(Some(Message::Failed(error))) => Err(EngineError::Failed(error)),
-            Ok(Some(Message::Progress(_)) | None) => Err(died(&mut child, ended).await),
+            Ok(Some(Message::Progress(_)) | None) => Err(died(ended, words).await),
             Err(error) => Err(error),
         }
     }
@@ -121,9 +125,15 @@ async fn converse(
 }
 
 /// Ends the child, if it has not ended, and waits for it.
-async fn stop(child: &mut Child) -> std::io::Result<ExitStatus> {
-    // A child that gave its answer or died is a zombie by now, or soon; killing it changes nothing.
-    let already = tokio::time::timeout(Duration::from_millis(20), child.wait()).await;
+async fn stop(child: &mut Child, answer: &Result<Option<Message>, EngineError>) -> std::io::Result<ExitStatus> {
+    // A child that gave its answer is a zombie by now, or soon; killing it changes nothing. One that is dying is let
+    // die, so that the signal told is the one that it died of.
+    let patience = match answer {
+        Ok(None) => DYING,
+        Ok(Some(_)) => Duration::from_millis(20),
+        Err(_) => Duration::ZERO,
+    };
+    let already = tokio::time::timeout(patience, child.wait()).await;
     match already {
         Ok(ended) => ended,
         Err(_) => {
@@ -133,14 +143,25 @@ async fn stop(child: &mut Child) -> std::io::Result<ExitStatus> {
     }
 }
 
-async fn died(child: &mut Child, ended: std::io::Result<ExitStatus>) -> EngineError {
-    let mut words = Vec::new();
-    if let Some(errors) = child.stderr.as_mut() {
-        // The child is dead: what it said is all there.
-        let _ = tokio::time::timeout(Duration::from_secs(1), errors.read_to_end(&mut words)).await;
+/// Reads what the child says on its standard error, so that it never waits for a reader, and keeps the end.
+async fn last_words(mut errors: ChildStderr) -> Vec<u8> {
+    let mut kept = Vec::new();
+    let mut part = [0; LAST_WORDS_BYTES];
+    while let Ok(count @ 1..) = errors.read(&mut part).await {
+        kept.extend_from_slice(part.get(..count).unwrap_or_default());
+        let beyond = kept.len().saturating_sub(LAST_WORDS_BYTES);
+        kept.drain(..beyond);
     }
-    let tail = words.len().saturating_sub(LAST_WORDS_BYTES);
-    let words = String::from_utf8_lossy(words.get(tail..).unwrap_or_default()).trim().to_owned();
+    kept
+}
+
+async fn died(ended: std::io::Result<ExitStatus>, words: Option<JoinHandle<Vec<u8>>>) -> EngineError {
+    // The child is dead: what it said is all there.
+    let words = match words {
+        Some(words) => tokio::time::timeout(DYING, words).await.ok().and_then(Result::ok).unwrap_or_default(),
+        None => Vec::new(),
+    };
+    let words = String::from_utf8_lossy(&words).trim().to_owned();
     let how = match ended {
         Ok(status) => match status.signal() {
             Some(signal) => format!("killed by signal {signal}"),
@@ -171,7 +192,7 @@ pub fn serve_child() -> ExitCode {
     let compute = std::panic::AssertUnwindSafe(|| polars::compute(&request.job, speaker.as_ref()));
     let answer = match std::panic::catch_unwind(compute) {
         Ok(Ok(report)) => Message::Report(Box::new(report)),
-        Ok(Err(EngineError::Failed(error))) => Message::Failed(error),
+        Ok(Err(EngineError::Failed(error))) => Message::Failed(in_want_of_memory(error)),
         Ok(Err(EngineError::Cancelled)) => return ExitCode::from(2),
         Err(panic) => match compute_failure("engine-panicked", "The computation failed", panic_text(panic.as_ref())) {
             EngineError::Failed(error) => Message::Failed(error),
@@ -190,6 +211,18 @@ fn leave_signals_to_the_parent() {
     for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
         // Once registered, a signal never does again what it does by default.
         let _ = signal(kind);
+    }
+}
+
+/// A decoder that is refused memory says that its file is broken. The file is good and the engine is at its limit, as where
+/// a refusal aborts it.
+fn in_want_of_memory(error: RunError) -> RunError {
+    if !error.detail.contains("memory allocation failed") {
+        return error;
+    }
+    match lost(format!("it had no more memory: {}", error.detail)) {
+        EngineError::Failed(lost) => lost,
+        EngineError::Cancelled => error,
     }
 }
 

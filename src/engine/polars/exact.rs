@@ -63,6 +63,18 @@ pub(super) fn absolute(column: pl::Column) -> pl::PolarsResult<pl::Column> {
     map_i128(&column.cast(&pl::DataType::Int128)?, i128::checked_abs)?.cast(&to)
 }
 
+/// `a / b` over doubles. Polars multiplies by the reciprocal of a divisor that is one value, and so gives other digits
+/// for it, and for a batch of a single row.
+pub(super) fn quotients(columns: &mut [pl::Column]) -> pl::PolarsResult<pl::Column> {
+    let [a, b] = columns else {
+        return Err(pl::PolarsError::ComputeError("a division has two operands".into()));
+    };
+    let (a, b) = (a.as_materialized_series(), b.as_materialized_series());
+    let divided: pl::Float64Chunked =
+        pl::arity::broadcast_binary_elementwise(a.f64()?, b.f64()?, |a: Option<f64>, b: Option<f64>| Some(a? / b?));
+    Ok(divided.into_column())
+}
+
 /// The nearest double of `value * 10^-scale`.
 #[expect(clippy::needless_pass_by_value, reason = "the signature that the engine's maps have")]
 pub(super) fn to_float(column: pl::Column, scale: u8) -> pl::PolarsResult<pl::Column> {
@@ -142,6 +154,7 @@ mod tests {
         let cents = |x| from_double(x, 18, 2);
         assert_eq!([cents(1.145), cents(0.125), cents(-0.125)], [Some(115), Some(13), Some(-13)]);
         assert_eq!([cents(1e16), cents(f64::NAN), cents(f64::NEG_INFINITY)], [None, None, None]);
+        assert_eq!([cents(1e300), cents(-1e256), cents(f64::MAX)], [None, None, None]);
         assert_eq!(
             [cents(9_999_999_999_999.99), cents(1e15), cents(1e-300)],
             [Some(999_999_999_999_999), Some(100_000_000_000_000_000), Some(0)]

@@ -6,7 +6,7 @@ use uuid::Uuid;
 const VARIABLE: &str = "REFRAIN_TEST_DATABASE_URL";
 
 /// Makes an empty database and answers its URL. The cluster is `./test`'s own, so it goes with it.
-pub(super) async fn create() -> String {
+pub(crate) async fn create() -> String {
     let url = std::env::var(VARIABLE).unwrap_or_else(|_| {
         panic!("{VARIABLE} is not set: run ./test, or name a Postgres where databases may be made")
     });

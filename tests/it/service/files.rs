@@ -6,19 +6,19 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// A column of a source file.
-pub(super) use polars::prelude::Column;
+pub(crate) use polars::prelude::Column;
 
 /// One source row.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Trip {
-    pub(super) pickup: NaiveDateTime,
-    pub(super) zone: i32,
-    pub(super) cents: i64,
+pub(crate) struct Trip {
+    pub(crate) pickup: NaiveDateTime,
+    pub(crate) zone: i32,
+    pub(crate) cents: i64,
 }
 
 /// The physical types of a file of trips; the contract brings them together.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Shape {
+pub(crate) enum Shape {
     /// int64 zones, microseconds.
     Wide,
     /// int32 zones, milliseconds.
@@ -28,7 +28,7 @@ pub(super) enum Shape {
 }
 
 /// As many trips of a month (`2024-02`), always the same for the same month.
-pub(super) fn month_of_trips(month: &str, count: u32) -> Vec<Trip> {
+pub(crate) fn month_of_trips(month: &str, count: u32) -> Vec<Trip> {
     let first = NaiveDate::parse_from_str(&format!("{month}-01"), "%Y-%m-%d").unwrap().and_hms_opt(0, 0, 0).unwrap();
     let mut state: u64 = month.bytes().fold(count.into(), |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into()));
     let mut next = |below: u64| {
@@ -44,7 +44,7 @@ pub(super) fn month_of_trips(month: &str, count: u32) -> Vec<Trip> {
 }
 
 /// The columns of a file of trips.
-pub(super) fn trips_of(trips: &[Trip], shape: Shape) -> Vec<Column> {
+pub(crate) fn trips_of(trips: &[Trip], shape: Shape) -> Vec<Column> {
     let micros: Vec<i64> = trips.iter().map(|t| t.pickup.and_utc().timestamp_micros()).collect();
     let zones: Vec<i32> = trips.iter().map(|t| t.zone).collect();
     let dollars: Vec<f64> = trips.iter().map(|t| t.cents as f64 / 100.0).collect();
@@ -62,7 +62,7 @@ pub(super) fn trips_of(trips: &[Trip], shape: Shape) -> Vec<Column> {
 }
 
 /// What each month's partition must hold: trips and revenue, as answers write them.
-pub(super) fn summed<'a>(trips: impl IntoIterator<Item = &'a Trip>) -> BTreeMap<String, (i64, String)> {
+pub(crate) fn summed<'a>(trips: impl IntoIterator<Item = &'a Trip>) -> BTreeMap<String, (i64, String)> {
     let mut months: BTreeMap<String, (i64, i64)> = BTreeMap::new();
     for trip in trips {
         let month = months.entry(format!("pickup_month={}", trip.pickup.format("%Y-%m"))).or_default();
@@ -74,7 +74,7 @@ pub(super) fn summed<'a>(trips: impl IntoIterator<Item = &'a Trip>) -> BTreeMap<
 }
 
 /// Writes a Parquet file in several row groups.
-pub(super) fn write_parquet(path: &Path, columns: Vec<Column>) {
+pub(crate) fn write_parquet(path: &Path, columns: Vec<Column>) {
     let mut frame = DataFrame::new_infer_height(columns).unwrap();
     let file = std::fs::File::create(path).unwrap();
     ParquetWriter::new(file).with_row_group_size(Some(500)).finish(&mut frame).unwrap();

@@ -16,15 +16,17 @@ mod server;
 mod shutdown;
 mod slow;
 
-use files::{Column, Shape, Trip, month_of_trips, summed, trips_of, write_parquet};
-use place::Place;
+use files::{Column, Trip, summed, write_parquet};
+pub(crate) use files::{Shape, month_of_trips, trips_of};
+pub(crate) use place::Place;
 use serde_json::Value;
-use server::{Server, field_of};
+pub(crate) use server::Server;
+use server::field_of;
 use std::collections::BTreeMap;
 
 /// Which database the service runs over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Store {
+pub(crate) enum Store {
     /// The default, a file in the data folder.
     Sqlite,
     /// A database of the test's own in the cluster that `REFRAIN_TEST_DATABASE_URL` names.
@@ -61,7 +63,7 @@ fn assert_totals(listed: &BTreeMap<String, Value>, expected: &BTreeMap<String, (
 }
 
 /// The trips pipeline: trips and revenue per zone and hour, by the month of the pickup.
-fn trips_pipeline(name: &str, path: &str, source: &str, more: &str) -> String {
+pub(crate) fn trips_pipeline(name: &str, path: &str, source: &str, more: &str) -> String {
     format!(
         r#"
 name = "{name}"

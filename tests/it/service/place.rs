@@ -1,21 +1,23 @@
 //! A working folder: source files, pipelines and a warehouse, and the servers over them.
 
 use super::{Column, Server, Store, database, write_parquet};
+use refrain::store::{PostgresOptions, PostgresStore, RunStore, SqliteStore};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::SystemTime;
 use tempfile::TempDir;
 
 /// A temporary folder with everything that a service needs; gone with the test.
-pub(super) struct Place {
+pub(crate) struct Place {
     root: TempDir,
     database_url: Option<String>,
 }
 
 impl Place {
     /// An empty one.
-    pub(super) async fn new(store: Store) -> Self {
+    pub(crate) async fn new(store: Store) -> Self {
         let root = tempfile::Builder::new().prefix("refrain-it-").tempdir().unwrap();
         fs::create_dir(root.path().join("pipelines")).unwrap();
         let database_url = match store {
@@ -25,37 +27,69 @@ impl Place {
         Self { root, database_url }
     }
 
-    pub(super) fn path(&self, relative: &str) -> PathBuf {
+    pub(crate) fn path(&self, relative: &str) -> PathBuf {
         self.root.path().join(relative)
     }
 
-    pub(super) fn table(&self, pipeline: &str) -> PathBuf {
+    pub(crate) fn table(&self, pipeline: &str) -> PathBuf {
         self.path("refrain-data/warehouse").join(pipeline)
     }
 
     /// Writes (or replaces) a pipeline file; a server reads it when it starts.
-    pub(super) fn pipeline(&self, name: &str, text: &str) {
+    pub(crate) fn pipeline(&self, name: &str, text: &str) {
         fs::write(self.path("pipelines").join(format!("{name}.toml")), text).unwrap();
     }
 
     /// Writes a source file.
-    pub(super) fn source(&self, relative: &str, columns: Vec<Column>) {
+    pub(crate) fn source(&self, relative: &str, columns: Vec<Column>) {
         let path = self.path(relative);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         write_parquet(&path, columns);
     }
 
-    pub(super) fn remove(&self, relative: &str) {
+    pub(crate) fn remove(&self, relative: &str) {
         fs::remove_file(self.path(relative)).unwrap();
     }
 
     /// Starts a server with one worker.
-    pub(super) async fn start(&self) -> Server {
+    pub(crate) async fn start(&self) -> Server {
         self.start_with(&["--workers", "1"], &[]).await
     }
 
     /// Starts a server with these flags and environment variables.
-    pub(super) async fn start_with(&self, flags: &[&str], environment: &[(&str, &str)]) -> Server {
+    pub(crate) async fn start_with(&self, flags: &[&str], environment: &[(&str, &str)]) -> Server {
+        Server::start(self.root.path(), &self.flags(flags), environment).await
+    }
+
+    /// [`Place::start_with`] without waiting, for a server that may die at any time.
+    pub(crate) fn launch_with(&self, flags: &[&str], environment: &[(&str, &str)]) -> Server {
+        Server::launch(self.root.path(), &self.flags(flags), environment)
+    }
+
+    /// Runs `refrain verify`; what it found, if it found anything.
+    pub(crate) async fn verify(&self) -> Option<String> {
+        let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_refrain"));
+        command.args(["verify", "--data-dir"]).arg(self.path("refrain-data"));
+        command.arg("--pipelines").arg(self.path("pipelines")).stdin(std::process::Stdio::null());
+        if let Some(url) = &self.database_url {
+            command.args(["--database-url", url]);
+        }
+        let ended = command.output().await.unwrap();
+        let said = [ended.stdout, ended.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+        (!ended.status.success()).then_some(said)
+    }
+
+    /// The database, opened beside the servers.
+    pub(crate) async fn store(&self) -> Arc<dyn RunStore> {
+        match &self.database_url {
+            Some(url) => {
+                Arc::new(PostgresStore::connect(&url.clone().into(), PostgresOptions::default()).await.unwrap())
+            }
+            None => Arc::new(SqliteStore::open_read_only(&self.path("refrain-data/refrain.db")).await.unwrap()),
+        }
+    }
+
+    fn flags(&self, flags: &[&str]) -> Vec<String> {
         let mut all: Vec<String> = [
             ("--data-dir", self.path("refrain-data")),
             ("--pipelines", self.path("pipelines")),
@@ -68,11 +102,11 @@ impl Place {
             all.extend(["--database-url".to_owned(), url.clone()]);
         }
         all.extend(flags.iter().map(|flag| (*flag).to_owned()));
-        Server::start(self.root.path(), &all, environment).await
+        all
     }
 
     /// Every file of a table with its content and modification time, by its path below the table.
-    pub(super) fn files_of(&self, pipeline: &str) -> BTreeMap<String, (Vec<u8>, SystemTime)> {
+    pub(crate) fn files_of(&self, pipeline: &str) -> BTreeMap<String, (Vec<u8>, SystemTime)> {
         let table = self.table(pipeline);
         let read = |path: &Path| (fs::read(path).unwrap(), fs::metadata(path).unwrap().modified().unwrap());
         files_below(&table)
@@ -82,7 +116,7 @@ impl Place {
     }
 
     /// Every Parquet file in the whole place, by its path.
-    pub(super) fn parquet_files(&self) -> Vec<String> {
+    pub(crate) fn parquet_files(&self) -> Vec<String> {
         let relative = |path: PathBuf| path.strip_prefix(self.root.path()).unwrap().to_str().unwrap().to_owned();
         let mut found: Vec<String> = files_below(self.root.path()).into_iter().map(relative).collect();
         found.retain(|path| path.ends_with(".parquet"));

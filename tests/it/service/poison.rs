@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 use std::fs::File;
 use std::time::Duration;
 
+const ENGINE_LOST: &str = "urn:refrain:problem:engine-lost";
+
 fn february(pipeline: &str) -> Value {
     json!({"pipeline": pipeline, "partitions": ["2024-02"]})
 }
@@ -45,7 +47,7 @@ async fn an_engine_that_is_killed_every_time_fails_its_run_and_no_other(#[case] 
     assert_eq!(run["ended_at"], Value::Null, "it had its turn in between: {run:#}");
     let run = kill_every_engine(&server, &poison).await;
     assert_eq!((&run["state"], of_attempts(&run, "outcome")), (&json!("failed"), vec!["lost"; 3]), "{run:#}");
-    assert_eq!((&run["error"]["type"], &run["error"]["class"]), (&json!("engine-lost"), &json!("lost")), "{run:#}");
+    assert_eq!((&run["error"]["type"], &run["error"]["class"]), (&json!(ENGINE_LOST), &json!("lost")), "{run:#}");
     let said = run["error"]["detail"].as_str().unwrap();
     assert!(said.contains("killed by signal 9") && said.contains("3 workers or engines lost"), "{said}");
     server.run("after", &february("quick")).await;
@@ -62,7 +64,7 @@ async fn an_engine_that_needs_more_memory_than_it_may_have_fails_its_run_and_no_
     let run = server.run_to("failed", "poison", &february("slow")).await;
     assert_eq!(
         (&run["error"]["type"], of_attempts(&run, "outcome")),
-        (&json!("engine-lost"), vec!["lost"; 2]),
+        (&json!(ENGINE_LOST), vec!["lost"; 2]),
         "{run:#}"
     );
     server.run("quick", &february("quick")).await;

@@ -5,6 +5,7 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::net::TcpListener;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::Once;
@@ -17,7 +18,7 @@ const RUN_ENDS_WITHIN: Duration = Duration::from_secs(120);
 const STOPS_WITHIN: Duration = Duration::from_secs(30);
 
 /// A running server; killed with the test.
-pub(super) struct Server {
+pub(crate) struct Server {
     process: Child,
     base: String,
     client: Client,
@@ -26,30 +27,37 @@ pub(super) struct Server {
 
 /// An HTTP answer with its body read.
 #[derive(Debug)]
-pub(super) struct Answer {
-    pub(super) status: u16,
-    pub(super) headers: HeaderMap,
-    pub(super) body: String,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: String,
 }
 
 impl Answer {
-    pub(super) fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|e| panic!("no JSON ({e}): {self:?}"))
     }
 
-    pub(super) fn header(&self, name: &str) -> &str {
+    pub(crate) fn header(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", |value| value.to_str().unwrap())
     }
 
     /// The id of the run that the answer shows.
-    pub(super) fn run_id(&self) -> String {
+    pub(crate) fn run_id(&self) -> String {
         self.json()["id"].as_str().unwrap_or_else(|| panic!("no run: {self:?}")).to_owned()
     }
 }
 
 impl Server {
     /// Starts the binary and waits until it is ready.
-    pub(super) async fn start(work: &Path, flags: &[String], environment: &[(&str, &str)]) -> Self {
+    pub(crate) async fn start(work: &Path, flags: &[String], environment: &[(&str, &str)]) -> Self {
+        let mut server = Self::launch(work, flags, environment);
+        server.wait_until_ready().await;
+        server
+    }
+
+    /// Starts the binary, which may die at any time.
+    pub(crate) fn launch(work: &Path, flags: &[String], environment: &[(&str, &str)]) -> Self {
         let port = free_port();
         let log = work.join(format!("server-{port}.log"));
         let output = std::fs::File::options().create(true).append(true).open(&log).unwrap();
@@ -70,9 +78,7 @@ impl Server {
             .kill_on_drop(true)
             .spawn()
             .unwrap();
-        let mut server = Self { process, base: format!("http://127.0.0.1:{port}"), client: client(), log };
-        server.wait_until_ready().await;
-        server
+        Self { process, base: format!("http://127.0.0.1:{port}"), client: client(), log }
     }
 
     async fn wait_until_ready(&mut self) {
@@ -89,31 +95,49 @@ impl Server {
         }
     }
 
+    /// What the server wrote.
+    pub(crate) fn log(&self) -> String {
+        String::from_utf8_lossy(&std::fs::read(&self.log).unwrap()).into_owned()
+    }
+
     /// The end of what the server wrote.
-    pub(super) fn log_tail(&self) -> String {
-        let text = String::from_utf8_lossy(&std::fs::read(&self.log).unwrap()).into_owned();
+    pub(crate) fn log_tail(&self) -> String {
+        let text = self.log();
         let lines: Vec<&str> = text.lines().rev().take(30).collect();
         lines.into_iter().rev().collect::<Vec<_>>().join("\n")
     }
 
     /// SIGKILL, and wait for its end.
-    pub(super) async fn kill(mut self) {
+    pub(crate) async fn kill(mut self) {
         self.process.kill().await.unwrap();
     }
 
+    /// Its process.
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.process.id().unwrap()).unwrap()).unwrap()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).unwrap();
+    }
+
+    /// Waits for its end by a SIGKILL that it was told to send itself.
+    pub(crate) async fn died(mut self) {
+        match tokio::time::timeout(STOPS_WITHIN, self.process.wait()).await {
+            Ok(status) => assert_eq!(status.unwrap().signal(), Some(Signal::KILL.as_raw()), "{}", self.log_tail()),
+            Err(_) => panic!("the server did not die: {}", self.log_tail()),
+        }
+    }
+
     /// SIGTERM, and wait for its end.
-    pub(super) async fn stop(self) -> ExitStatus {
-        kill_process(self.pid(), Signal::TERM).unwrap();
+    pub(crate) async fn stop(self) -> ExitStatus {
+        self.signal(Signal::TERM);
         self.ended().await
     }
 
     /// SIGTERM to it and to the engines that it started, as a terminal or a supervisor sends it.
     pub(super) fn stop_group(&self) {
         kill_process_group(self.pid(), Signal::TERM).unwrap();
-    }
-
-    pub(super) fn pid(&self) -> Pid {
-        Pid::from_raw(i32::try_from(self.process.id().unwrap()).unwrap()).unwrap()
     }
 
     /// Waits for its end.
@@ -125,7 +149,17 @@ impl Server {
     }
 
     /// Any request; `body` goes as it is, said to be JSON.
-    pub(super) async fn call(&self, method: Method, path: &str, key: Option<&str>, body: Option<String>) -> Answer {
+    pub(crate) async fn call(&self, method: Method, path: &str, key: Option<&str>, body: Option<String>) -> Answer {
+        self.try_call(method, path, key, body).await.unwrap_or_else(|e| panic!("no answer from {path}: {e:?}"))
+    }
+
+    async fn try_call(
+        &self,
+        method: Method,
+        path: &str,
+        key: Option<&str>,
+        body: Option<String>,
+    ) -> reqwest::Result<Answer> {
         let mut request = self.client.request(method, format!("{}{path}", self.base));
         if let Some(key) = key {
             request = request.header("idempotency-key", key);
@@ -133,28 +167,33 @@ impl Server {
         if let Some(body) = body {
             request = request.header("content-type", "application/json").body(body);
         }
-        let answer = request.send().await.unwrap_or_else(|e| panic!("no answer from {path}: {e:?}"));
+        let answer = request.send().await?;
         let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
-        Answer { status, headers, body: answer.text().await.unwrap() }
+        Ok(Answer { status, headers, body: answer.text().await? })
     }
 
-    pub(super) async fn get(&self, path: &str) -> Answer {
+    pub(crate) async fn get(&self, path: &str) -> Answer {
         self.call(Method::GET, path, None, None).await
     }
 
-    pub(super) async fn submit(&self, key: &str, body: &Value) -> Answer {
+    pub(crate) async fn submit(&self, key: &str, body: &Value) -> Answer {
         self.call(Method::POST, "/runs", Some(key), Some(body.to_string())).await
     }
 
+    /// Submits a run to a server that may die of it.
+    pub(crate) async fn submit_to_the_dying(&self, key: &str, body: &Value) -> Option<Answer> {
+        self.try_call(Method::POST, "/runs", Some(key), Some(body.to_string())).await.ok()
+    }
+
     /// Submits a run that must be accepted; answers its id.
-    pub(super) async fn accept(&self, key: &str, body: &Value) -> String {
+    pub(crate) async fn accept(&self, key: &str, body: &Value) -> String {
         let answer = self.submit(key, body).await;
         assert_eq!(answer.status, 202, "{answer:?}");
         answer.run_id()
     }
 
     /// Waits until a run has ended.
-    pub(super) async fn wait(&self, id: &str) -> Value {
+    pub(crate) async fn wait(&self, id: &str) -> Value {
         let end = Instant::now() + RUN_ENDS_WITHIN;
         loop {
             let answer = self.get(&format!("/runs/{id}?wait=10")).await;
@@ -168,7 +207,7 @@ impl Server {
     }
 
     /// Submits a run, which must be new, and waits for its end in this state.
-    pub(super) async fn run_to(&self, state: &str, key: &str, body: &Value) -> Value {
+    pub(crate) async fn run_to(&self, state: &str, key: &str, body: &Value) -> Value {
         let id = self.accept(key, body).await;
         let run = self.wait(&id).await;
         assert_eq!(run["state"], state, "{run:#}\n{}", self.log_tail());
@@ -176,12 +215,12 @@ impl Server {
     }
 
     /// Submits a run, which must be new and succeed.
-    pub(super) async fn run(&self, key: &str, body: &Value) -> Value {
+    pub(crate) async fn run(&self, key: &str, body: &Value) -> Value {
         self.run_to("succeeded", key, body).await
     }
 
     /// A table's listed partitions by their key.
-    pub(super) async fn partitions(&self, pipeline: &str) -> BTreeMap<String, Value> {
+    pub(crate) async fn partitions(&self, pipeline: &str) -> BTreeMap<String, Value> {
         let answer = self.get(&format!("/pipelines/{pipeline}/partitions")).await;
         assert_eq!(answer.status, 200, "{answer:?}");
         let listed = answer.json()["partitions"].as_array().unwrap().clone();
@@ -190,7 +229,7 @@ impl Server {
 }
 
 /// Of a run's partitions, one field of each by its key.
-pub(super) fn field_of(run: &Value, field: &str) -> BTreeMap<String, Value> {
+pub(crate) fn field_of(run: &Value, field: &str) -> BTreeMap<String, Value> {
     let partitions = run["partitions"].as_array().unwrap();
     partitions.iter().map(|p| (p["partition"].as_str().unwrap().to_owned(), p[field].clone())).collect()
 }

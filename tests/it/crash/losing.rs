@@ -1,0 +1,82 @@
+//! A store that does as it is told, and whose first answers to the two last steps are lost on their way.
+
+use async_trait::async_trait;
+use refrain::partition::PartitionKey;
+use refrain::run::{
+    CatalogEntry, ClaimToken, HistoryEntry, IdempotencyKey, Principal, Progress, Run, RunError, RunId, RunSummary,
+};
+use refrain::store::{
+    Begun, Cancelled, Change, ClaimRequest, Claimed, Decision, Ended, Fenced, KnownKey, Listing, NewRun,
+    PartitionFilter, QueueDepth, Renewal, Retried, RunFilter, RunStore, StagingVerdict, StoreError, StoreResult,
+    StoredDefinition, Submitted,
+};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+use tokio::sync::broadcast;
+use uuid::Uuid;
+
+pub(super) struct LosingStore {
+    pub(super) inner: Arc<dyn RunStore>,
+    /// How often each of them was asked.
+    pub(super) begun: AtomicU32,
+    pub(super) finished: AtomicU32,
+}
+
+/// The first answer is lost, the call itself was done.
+fn lose<T>(asked: &AtomicU32, answer: StoreResult<T>) -> StoreResult<T> {
+    match asked.fetch_add(1, Ordering::SeqCst) {
+        0 => Err(StoreError::Unavailable(sqlx::Error::Protocol("the connection was cut".to_owned()))),
+        _ => answer,
+    }
+}
+
+/// Passes on every step but those that are written out.
+macro_rules! passing_on {
+    ({ $($own:tt)* } $($name:ident($($arg:ident: $type:ty),*) -> $answer:ty;)*) => {
+        #[async_trait]
+        impl RunStore for LosingStore {
+            $($own)*
+            $(async fn $name(&self, $($arg: $type),*) -> StoreResult<$answer> {
+                self.inner.$name($($arg),*).await
+            })*
+        }
+    };
+}
+
+passing_on! {
+    {
+        fn changes(&self) -> broadcast::Receiver<Change> {
+            self.inner.changes()
+        }
+
+        async fn begin_commit(&self, id: RunId, token: ClaimToken, decision: &Decision) -> StoreResult<Begun> {
+            lose(&self.begun, self.inner.begin_commit(id, token, decision).await)
+        }
+
+        async fn finish(&self, id: RunId, token: ClaimToken) -> StoreResult<Fenced> {
+            lose(&self.finished, self.inner.finish(id, token).await)
+        }
+    }
+    ping() -> ();
+    database_id() -> Uuid;
+    warehouse_id() -> Option<Uuid>;
+    bind_warehouse(id: Uuid) -> Uuid;
+    known_key(principal: &Principal, key: &IdempotencyKey) -> Option<KnownKey>;
+    submit(run: &NewRun) -> Submitted;
+    get(id: RunId) -> Option<Run>;
+    list(filter: &RunFilter) -> Vec<RunSummary>;
+    claim(request: &ClaimRequest) -> Option<Claimed>;
+    renew(id: RunId, token: ClaimToken, lease: Duration, progress: &Progress) -> Renewal;
+    may_publish(id: RunId, token: ClaimToken) -> Fenced;
+    end_attempt(id: RunId, token: ClaimToken, ended: &Ended) -> Fenced;
+    postpone_publish(id: RunId, token: ClaimToken, delay: Duration, error: &RunError) -> Fenced;
+    staging_lost(id: RunId, token: ClaimToken, live: &[PartitionKey]) -> Fenced;
+    cancel(id: RunId) -> Cancelled;
+    retry(id: RunId, if_attempt: Option<u32>, definition: &StoredDefinition) -> Retried;
+    partitions(pipeline: &str, filter: &PartitionFilter) -> Listing;
+    entries(pipeline: &str, keys: Option<&[PartitionKey]>) -> Vec<CatalogEntry>;
+    history(pipeline: &str, key: &PartitionKey, limit: u32) -> Vec<HistoryEntry>;
+    staging_verdicts(folders: &[(RunId, ClaimToken)]) -> Vec<StagingVerdict>;
+    queue_depth() -> QueueDepth;
+}
