@@ -217,7 +217,8 @@ impl Worker {
             }
         };
         let Report { rows, sources, warnings, .. } = report;
-        let decision = Decision { partitions: decided, rows, sources, warnings };
+        let progress = attempt.progress.borrow().clone();
+        let decision = Decision { partitions: decided, rows, sources, warnings, progress };
         let begin = || self.store.begin_commit(attempt.run.id, attempt.token, &decision);
         match self.ask_again(attempt, begin).await {
             Some(Ok(Begun::Committing)) => {

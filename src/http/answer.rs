@@ -31,13 +31,20 @@ fn encode<T: Serialize>(body: &T) -> Result<Vec<u8>, Problem> {
 }
 
 fn tagged(status: StatusCode, request: &HeaderMap, tag: &str, body: Vec<u8>) -> Response {
-    match known_tag(request, tag).filter(|_| status == StatusCode::OK) {
-        Some(known) => with_tag(StatusCode::NOT_MODIFIED.into_response(), &known),
-        None => {
-            let kind = [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))];
-            with_tag((status, kind, body).into_response(), tag)
-        }
-    }
+    if_known(request, tag).filter(|_| status == StatusCode::OK).unwrap_or_else(|| {
+        let kind = [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))];
+        with_tag((status, kind, body).into_response(), tag)
+    })
+}
+
+/// Whether the client may have the answer already.
+pub(super) fn is_conditional(request: &HeaderMap) -> bool {
+    request.contains_key(header::IF_NONE_MATCH)
+}
+
+/// The 304 for a client that has the answer under this tag already.
+pub(super) fn if_known(request: &HeaderMap, tag: &str) -> Option<Response> {
+    known_tag(request, tag).map(|known| with_tag(StatusCode::NOT_MODIFIED.into_response(), &known))
 }
 
 fn with_tag(mut response: Response, tag: &str) -> Response {

@@ -49,11 +49,12 @@ impl Wait {
     pub(super) async fn for_end(&self, api: &Api, id: RunId) -> Result<Run, Problem> {
         let deadline = Instant::now() + self.time;
         let mut changes = api.store.changes();
-        loop {
-            let run = find(api, &id.to_string()).await?;
+        while !self.is_none() {
+            // The state alone: the whole run may be large, and is read once at the end.
+            let state = api.store.state(id).await?.ok_or_else(|| Problem::NoSuchRun(id.to_string()))?;
             let left = deadline.saturating_duration_since(Instant::now());
-            if run.state.is_ended() || left.is_zero() || api.shutdown.is_cancelled() {
-                return Ok(run);
+            if state.is_ended() || left.is_zero() || api.shutdown.is_cancelled() {
+                break;
             }
             tokio::select! {
                 () = change_of(&mut changes, id) => {}
@@ -61,6 +62,7 @@ impl Wait {
                 () = api.shutdown.cancelled() => {}
             }
         }
+        find(api, &id.to_string()).await
     }
 
     /// Says in the answer that the preference was heeded.

@@ -3,8 +3,8 @@
 use async_trait::async_trait;
 use refrain::partition::PartitionKey;
 use refrain::run::{
-    CatalogEntry, ClaimToken, DefinitionHash, HistoryEntry, IdempotencyKey, Principal, Progress, Run, RunError, RunId,
-    RunSummary,
+    AttemptOutcome, CatalogEntry, ClaimToken, DefinitionHash, HistoryEntry, IdempotencyKey, Principal, Progress, Run,
+    RunError, RunId, RunSummary, State,
 };
 use refrain::store::{
     Begun, Cancelled, Change, ClaimRequest, Claimed, Decision, Ended, Fenced, KnownKey, Listing, NewRun,
@@ -32,6 +32,8 @@ pub(super) enum Fault {
     KeyHiddenOnce,
     /// Definitions come in a language that this version does not speak.
     UnreadableDefinition,
+    /// Whole runs can be read once, and listings of partitions never.
+    OneRun,
 }
 
 pub(super) struct FaultyStore {
@@ -51,7 +53,7 @@ impl FaultyStore {
             Fault::Corrupt => Err(StoreError::Corrupt("a secret".to_owned())),
             Fault::Panic => panic!("a secret"),
             Fault::Hang => std::future::pending().await,
-            Fault::KeyHiddenOnce | Fault::UnreadableDefinition => Ok(()),
+            Fault::KeyHiddenOnce | Fault::UnreadableDefinition | Fault::OneRun => Ok(()),
         }
     }
 }
@@ -83,6 +85,9 @@ impl RunStore for FaultyStore {
 
     async fn get(&self, id: RunId) -> StoreResult<Option<Run>> {
         self.fail().await?;
+        if self.fault == Fault::OneRun && self.hidden.swap(true, Ordering::SeqCst) {
+            return Err(StoreError::Corrupt("a run was read again".to_owned()));
+        }
         self.inner.get(id).await
     }
 
@@ -103,6 +108,9 @@ impl RunStore for FaultyStore {
 
     async fn partitions(&self, pipeline: &str, filter: &PartitionFilter) -> StoreResult<Listing> {
         self.fail().await?;
+        if self.fault == Fault::OneRun {
+            return Err(StoreError::Corrupt("partitions were listed".to_owned()));
+        }
         self.inner.partitions(pipeline, filter).await
     }
 
@@ -115,9 +123,24 @@ impl RunStore for FaultyStore {
         unreachable!()
     }
 
-    async fn history(&self, pipeline: &str, key: &PartitionKey, limit: u32) -> StoreResult<Vec<HistoryEntry>> {
+    async fn partition(
+        &self,
+        pipeline: &str,
+        key: &PartitionKey,
+        limit: u32,
+    ) -> StoreResult<(Option<CatalogEntry>, Vec<HistoryEntry>)> {
         self.fail().await?;
-        self.inner.history(pipeline, key, limit).await
+        self.inner.partition(pipeline, key, limit).await
+    }
+
+    async fn table_version(&self, pipeline: &str) -> StoreResult<i64> {
+        self.fail().await?;
+        self.inner.table_version(pipeline).await
+    }
+
+    async fn state(&self, id: RunId) -> StoreResult<Option<State>> {
+        self.fail().await?;
+        self.inner.state(id).await
     }
 
     async fn ping(&self) -> StoreResult<()> {
@@ -160,7 +183,14 @@ impl RunStore for FaultyStore {
         unreachable!()
     }
 
-    async fn postpone_publish(&self, _: RunId, _: ClaimToken, _: Duration, _: &RunError) -> StoreResult<Fenced> {
+    async fn postpone_publish(
+        &self,
+        _: RunId,
+        _: ClaimToken,
+        _: Duration,
+        _: AttemptOutcome,
+        _: Option<&RunError>,
+    ) -> StoreResult<Fenced> {
         unreachable!()
     }
 

@@ -212,6 +212,19 @@ async fn requests_are_counted_by_route_and_status() {
     }
 }
 
+#[tokio::test]
+async fn who_waits_or_knows_the_answer_costs_little() {
+    let app = App::new().await;
+    let run = app.accepted("k", &months(&["2024-02"])).await;
+    let path = "/pipelines/monthly/partitions";
+    let tag = app.get(path).await.header("etag").unwrap().to_owned();
+    let router = router_over(&app, Fault::OneRun);
+    let waited = send(&router, Request::get(format!("/runs/{run}?wait=0.2")).body(Body::empty()).unwrap()).await;
+    assert_eq!(waited.json()["state"], "queued", "looked at more than once, read once");
+    let known = Request::get(path).header("if-none-match", tag).body(Body::empty()).unwrap();
+    assert_eq!(send(&router, known).await.status, StatusCode::NOT_MODIFIED, "nothing was listed for it");
+}
+
 /// The service over a store with a fault.
 fn router_over(app: &App, fault: Fault) -> axum::Router {
     let mut api = app.api.clone();
