@@ -126,6 +126,8 @@ impl Bed {
     async fn go_through(&mut self, deaths: &[At], full_run: bool) {
         let body = if full_run { full() } else { overwrite() };
         let what = format!("{:?} {deaths:?} {}", self.store, if full_run { "full" } else { "overwrite" });
+        // It is the key as well, and a key has no blanks.
+        let what = what.replace(' ', "");
         write_input(&self.place, self.states[1 - self.now].0);
         for (number, at) in deaths.iter().enumerate() {
             let fault = self.fault(*at);
