@@ -101,12 +101,13 @@ async fn learn(world: &World, servers: &Servers) -> Result<()> {
 }
 
 async fn submit_once(servers: &Servers, key: &str, body: &Value) -> Result<String> {
-    loop {
+    for _ in 0..600 {
         if let Some((200 | 202, run)) = servers.submit(key, body).await {
             return Ok(run["id"].as_str().context("a run without an id")?.to_owned());
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
+    bail!("no server is there to submit to")
 }
 
 /// Sends overlapping runs, each several times at once, until each time one answer came through.

@@ -33,8 +33,8 @@ pickup_hour = { truncate = "tpep_pickup_datetime", to = "hour" }
 trips = "count(*)"
 revenue = "sum(total_amount)"
 [retry]
-source = { attempts = 100000, delay_seconds = 1, max_delay_seconds = 1 }
-service = { attempts = 100000, delay_seconds = 1, max_delay_seconds = 1 }
+source = { attempts = 1000, delay_seconds = 1, max_delay_seconds = 1 }
+service = { attempts = 1000, delay_seconds = 1, max_delay_seconds = 1 }
 "#;
 
 /// A run that was accepted.
