@@ -20,7 +20,10 @@ const ARROWS: [(&str, &[&str]); 17] = [
     ("table", &["pipeline", "run", "partition", "telemetry"]),
     ("worker", &["store", "engine", "table", "pipeline", "run", "partition", "fault", "telemetry"]),
     ("http", &["store", "pipeline", "run", "partition", "fault", "telemetry"]),
-    ("app", &["http", "worker", "store", "engine", "table", "pipeline", "run", "partition", "config", "fault", "telemetry"]),
+    (
+        "app",
+        &["http", "worker", "store", "engine", "table", "pipeline", "run", "partition", "config", "fault", "telemetry"],
+    ),
     ("client", &["run", "partition"]),
     ("sample", &[]),
     ("demo", &["app", "client", "config", "sample", "run", "partition", "telemetry"]),

@@ -1,8 +1,8 @@
 //! The server killed by SIGKILL at every named step, and again while it recovers.
 
 use super::{
-    Contents, FLAGS, Input, NEW, OLD, TABLE, assert_well, catalog, catalogued, children_of, full, live, made, overwrite,
-    place, process_state, until, write_input,
+    Contents, FLAGS, Input, NEW, OLD, TABLE, assert_well, catalog, catalogued, children_of, full, live, made,
+    overwrite, place, process_state, until, write_input,
 };
 use crate::service::{Place, Server, Store};
 use rstest::rstest;

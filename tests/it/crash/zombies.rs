@@ -1,6 +1,8 @@
 //! Workers that are stopped for longer than their lease and wake up when their run is another's, or long done.
 
-use super::{FLAGS, LATER, NEW, TABLE, assert_well, catalogued, full, live, overwrite, place, stopped, until, write_input};
+use super::{
+    FLAGS, LATER, NEW, TABLE, assert_well, catalogued, full, live, overwrite, place, stopped, until, write_input,
+};
 use crate::service::{Place, Server, Store};
 use rstest::rstest;
 use rustix::process::Signal;

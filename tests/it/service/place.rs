@@ -82,7 +82,9 @@ impl Place {
     /// The database, opened beside the servers.
     pub(crate) async fn store(&self) -> Arc<dyn RunStore> {
         match &self.database_url {
-            Some(url) => Arc::new(PostgresStore::connect(&url.clone().into(), PostgresOptions::default()).await.unwrap()),
+            Some(url) => {
+                Arc::new(PostgresStore::connect(&url.clone().into(), PostgresOptions::default()).await.unwrap())
+            }
             None => Arc::new(SqliteStore::open_read_only(&self.path("refrain-data/refrain.db")).await.unwrap()),
         }
     }
