@@ -37,6 +37,9 @@ source = { attempts = 1000, delay_seconds = 1, max_delay_seconds = 1 }
 service = { attempts = 1000, delay_seconds = 1, max_delay_seconds = 1 }
 "#;
 
+/// Versions and when they came into place.
+type Placed = Vec<(DateTime<Utc>, usize)>;
+
 /// A run that was accepted.
 #[derive(Clone)]
 pub(crate) struct Submitted {
@@ -53,7 +56,7 @@ pub(crate) struct World {
     /// The sha256 that a version of a month's source makes; none where it makes no rows.
     pub(crate) known: Mutex<HashMap<(usize, usize), Option<String>>>,
     /// Of each month, which version came into place when.
-    placed: Mutex<[Vec<(DateTime<Utc>, usize)>; 3]>,
+    placed: Mutex<[Placed; 3]>,
     submitted: Mutex<Vec<Submitted>>,
     violations: Mutex<Vec<String>>,
     pub(crate) kills: AtomicU64,
