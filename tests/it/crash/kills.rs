@@ -47,12 +47,15 @@ fn published(at: At) -> usize {
     }
 }
 
+/// The sha256 and the totals of each partition.
+type Catalog = BTreeMap<String, (String, String)>;
+
 /// A table that goes from one known content to the other and back.
 struct Bed {
     place: Place,
     store: Store,
     /// What the table is by each of the two inputs, and what the catalog says then.
-    states: [(Input, Contents, BTreeMap<String, (String, String)>); 2],
+    states: [(Input, Contents, Catalog); 2],
     /// Which of them it is now.
     now: usize,
     runs: usize,
