@@ -78,5 +78,6 @@ passing_on! {
     entries(pipeline: &str, keys: Option<&[PartitionKey]>) -> Vec<CatalogEntry>;
     history(pipeline: &str, key: &PartitionKey, limit: u32) -> Vec<HistoryEntry>;
     staging_verdicts(folders: &[(RunId, ClaimToken)]) -> Vec<StagingVerdict>;
+    table_definitions(pipeline: &str) -> Vec<StoredDefinition>;
     queue_depth() -> QueueDepth;
 }
