@@ -145,11 +145,10 @@ async fn get(
         // No canonical key holds one, and not every database takes them.
         return Err(absent());
     }
-    let history = api.store.history(&name, &key, MAX_HISTORY).await?;
-    let entries = api.store.entries(&name, Some(std::slice::from_ref(&key))).await?;
-    if entries.is_empty() && history.is_empty() {
+    let (entry, history) = api.store.partition(&name, &key, MAX_HISTORY).await?;
+    if entry.is_none() && history.is_empty() {
         return Err(absent());
     }
-    let detail = PartitionDetail::new(&name, key.as_str(), &definition.hash, entries.first(), &history);
+    let detail = PartitionDetail::new(&name, key.as_str(), &definition.hash, entry.as_ref(), &history);
     answer::json(StatusCode::OK, &headers, &detail)
 }

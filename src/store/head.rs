@@ -56,21 +56,26 @@ impl Head {
     /// `committing` under a new token; what was decided stays.
     pub(super) fn resume(&mut self, token: ClaimToken, now: DateTime<Utc>, lease: Duration) {
         self.due_at = now;
+        self.error = None;
         self.hold(token, now, lease);
     }
 
     /// `running` -> `committing`, which is final: from here on lost workers are not counted.
-    pub(super) fn decide(&mut self) {
+    pub(super) fn decide(&mut self, progress: &Progress) {
+        self.progress = Some(progress.clone());
         self.state = State::Committing;
         self.decided_token = self.claim_token;
     }
 
     /// `committing` -> `succeeded`
-    pub(super) fn succeed(&mut self, now: DateTime<Utc>) {
+    pub(super) fn succeed(&mut self, partitions: u64, now: DateTime<Utc>) {
         self.error = None;
         if let Some(progress) = &mut self.progress {
             progress.stage = Stage::Done;
-            progress.partitions_published = progress.partitions;
+            progress.rows_read = progress.rows.max(progress.rows_read);
+            progress.partitions = partitions;
+            progress.partitions_staged = partitions;
+            progress.partitions_published = partitions;
             progress.waiting_for = None;
         }
         self.let_go();
@@ -105,11 +110,11 @@ impl Head {
     }
 
     /// Still `committing`, with nobody at work on it until `due`.
-    pub(super) fn postpone(&mut self, due: DateTime<Utc>, error: &RunError) {
+    pub(super) fn postpone(&mut self, due: DateTime<Utc>, error: Option<&RunError>) {
         self.claim_token = None;
         self.lease_until = Some(due);
         self.due_at = due;
-        self.error = Some(error.clone());
+        self.error = error.cloned();
     }
 
     /// `committing` -> `queued`: what was decided cannot be published.
@@ -181,6 +186,7 @@ impl Head {
         self.state = State::Queued;
         self.decided_token = None;
         self.due_at = due;
+        self.progress = None;
         self.error = error;
     }
 

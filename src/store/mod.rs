@@ -69,8 +69,6 @@ pub struct StoredDefinition {
 pub struct KnownKey {
     /// The run submitted under it.
     pub run_id: RunId,
-    /// The run's state.
-    pub state: State,
     /// The run's mode and partitions as asked.
     pub asked: crate::run::Asked,
     /// Their digest.
@@ -149,6 +147,8 @@ pub struct Claimed {
     pub attempt: u32,
     /// Failures so far since the last retry by request, by class: source, service, compute.
     pub failures: Failures,
+    /// For a committing run: how many attempts to publish what was decided have failed.
+    pub publish_failures: u32,
     /// The definition to execute.
     pub definition: StoredDefinition,
     /// For a committing run: what was decided, and the token whose staging folder holds the files.
@@ -211,6 +211,8 @@ pub struct Decision {
     pub sources: Vec<SourceFile>,
     /// What the reader should look at.
     pub warnings: Vec<Warning>,
+    /// How far the attempt is.
+    pub progress: Progress,
 }
 
 /// How an attempt ended without a result.
@@ -349,7 +351,10 @@ pub trait RunStore: Send + Sync {
     /// others overlap it.
     async fn submit(&self, run: &NewRun) -> StoreResult<Submitted>;
 
-    /// One run.
+    /// Where a run is.
+    async fn state(&self, id: RunId) -> StoreResult<Option<State>>;
+
+    /// One run, with its last attempts.
     async fn get(&self, id: RunId) -> StoreResult<Option<Run>>;
 
     /// Summaries, newest first; up to `limit`.
@@ -376,13 +381,15 @@ pub trait RunStore: Send + Sync {
     /// Ends a running attempt without a result. Idempotent per token.
     async fn end_attempt(&self, id: RunId, token: ClaimToken, ended: &Ended) -> StoreResult<Fenced>;
 
-    /// Hands a committing run back, to be published after `delay`; `error` says why it could not be, and stays visible.
+    /// Hands a committing run back, to be published after `delay`. The attempt's outcome is `failed`, where `error` says
+    /// why and is the run's until the next claim, or `released`. Idempotent per token.
     async fn postpone_publish(
         &self,
         id: RunId,
         token: ClaimToken,
         delay: Duration,
-        error: &RunError,
+        outcome: AttemptOutcome,
+        error: Option<&RunError>,
     ) -> StoreResult<Fenced>;
 
     /// A decided file is gone and the live file is not it: back to `queued` (attempt outcome `staging_lost`), with the
@@ -396,6 +403,9 @@ pub trait RunStore: Send + Sync {
     /// its last attempt was `if_attempt`, where given. The counts of failures start anew.
     async fn retry(&self, id: RunId, if_attempt: Option<u32>, definition: &StoredDefinition) -> StoreResult<Retried>;
 
+    /// A table's version; 0 where it was never written.
+    async fn table_version(&self, pipeline: &str) -> StoreResult<i64>;
+
     /// A table's partitions with totals, all from one snapshot.
     async fn partitions(&self, pipeline: &str, filter: &PartitionFilter) -> StoreResult<Listing>;
 
@@ -405,8 +415,13 @@ pub trait RunStore: Send + Sync {
     /// The definitions that the entries of this table are right for, in the order of their hashes.
     async fn table_definitions(&self, pipeline: &str) -> StoreResult<Vec<StoredDefinition>>;
 
-    /// A partition's changes, newest first, at most `limit`.
-    async fn history(&self, pipeline: &str, key: &PartitionKey, limit: u32) -> StoreResult<Vec<HistoryEntry>>;
+    /// One partition from one snapshot: its entry, and its changes, newest first, at most `limit`.
+    async fn partition(
+        &self,
+        pipeline: &str,
+        key: &PartitionKey,
+        limit: u32,
+    ) -> StoreResult<(Option<CatalogEntry>, Vec<HistoryEntry>)>;
 
     /// What the sweeper may do with these attempts' staging folders, in the order given.
     async fn staging_verdicts(&self, folders: &[(RunId, ClaimToken)]) -> StoreResult<Vec<StagingVerdict>>;

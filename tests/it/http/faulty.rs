@@ -3,7 +3,8 @@
 use async_trait::async_trait;
 use refrain::partition::PartitionKey;
 use refrain::run::{
-    CatalogEntry, ClaimToken, HistoryEntry, IdempotencyKey, Principal, Progress, Run, RunError, RunId, RunSummary,
+    AttemptOutcome, CatalogEntry, ClaimToken, HistoryEntry, IdempotencyKey, Principal, Progress, Run, RunError, RunId,
+    RunSummary, State,
 };
 use refrain::store::{
     Begun, Cancelled, Change, ClaimRequest, Claimed, Decision, Ended, Fenced, KnownKey, Listing, NewRun,
@@ -106,9 +107,24 @@ impl RunStore for FaultyStore {
         unreachable!()
     }
 
-    async fn history(&self, pipeline: &str, key: &PartitionKey, limit: u32) -> StoreResult<Vec<HistoryEntry>> {
+    async fn partition(
+        &self,
+        pipeline: &str,
+        key: &PartitionKey,
+        limit: u32,
+    ) -> StoreResult<(Option<CatalogEntry>, Vec<HistoryEntry>)> {
         self.fail().await?;
-        self.inner.history(pipeline, key, limit).await
+        self.inner.partition(pipeline, key, limit).await
+    }
+
+    async fn table_version(&self, pipeline: &str) -> StoreResult<i64> {
+        self.fail().await?;
+        self.inner.table_version(pipeline).await
+    }
+
+    async fn state(&self, id: RunId) -> StoreResult<Option<State>> {
+        self.fail().await?;
+        self.inner.state(id).await
     }
 
     async fn ping(&self) -> StoreResult<()> {
@@ -151,7 +167,14 @@ impl RunStore for FaultyStore {
         unreachable!()
     }
 
-    async fn postpone_publish(&self, _: RunId, _: ClaimToken, _: Duration, _: &RunError) -> StoreResult<Fenced> {
+    async fn postpone_publish(
+        &self,
+        _: RunId,
+        _: ClaimToken,
+        _: Duration,
+        _: AttemptOutcome,
+        _: Option<&RunError>,
+    ) -> StoreResult<Fenced> {
         unreachable!()
     }
 

@@ -18,7 +18,7 @@ pub(crate) async fn a_failure_to_be_retried_waits_with_its_error(bed: &Bed) {
     assert_eq!(bed.store.end_attempt(id, claimed.token, &later).await.unwrap(), Fenced::Done);
     let waiting = run(bed, id).await;
     assert_eq!((waiting.state, waiting.error.as_ref()), (State::Queued, Some(&error(FailureClass::Source))));
-    assert_eq!(waiting.sequence, claimed.run.sequence);
+    assert_eq!((waiting.sequence, &waiting.progress), (claimed.run.sequence, &None));
     let attempt = &waiting.attempts[0];
     assert_eq!((attempt.outcome, attempt.error.as_ref()), (Some(AttemptOutcome::Failed), waiting.error.as_ref()));
     assert_eq!(waiting.due_at, attempt.ended_at.unwrap() + MINUTE);

@@ -141,6 +141,7 @@ pub(crate) fn decision(partitions: Vec<Decided>) -> Decision {
             modified: "2024-03-01T00:00:00Z".parse().unwrap(),
         }],
         warnings: vec![Warning { kind: "strays-next-door".to_owned(), detail: "2 rows".to_owned() }],
+        progress: Progress { files: 3, rows: 10, rows_read: 9, ..Progress::at(Stage::Staging) },
     }
 }
 
@@ -183,6 +184,18 @@ pub(crate) async fn publish(bed: &Bed, name: &str, partitions: Vec<Decided>) -> 
     let id = submitted(bed, name, &keys).await;
     complete(bed, id, partitions).await;
     id
+}
+
+/// Hands a committing run back as failed, to be published after `delay`.
+pub(crate) async fn postpone(bed: &Bed, claimed: &Claimed, delay: Duration) -> Fenced {
+    let (outcome, why) = (AttemptOutcome::Failed, error(FailureClass::Service));
+    bed.store.postpone_publish(claimed.run.id, claimed.token, delay, outcome, Some(&why)).await.unwrap()
+}
+
+/// Hands a committing run back as released, to be published at once.
+pub(crate) async fn release(bed: &Bed, claimed: &Claimed) -> Fenced {
+    let (id, token) = (claimed.run.id, claimed.token);
+    bed.store.postpone_publish(id, token, Duration::ZERO, AttemptOutcome::Released, None).await.unwrap()
 }
 
 /// Ends this run as failed.
