@@ -5,7 +5,7 @@ use super::{Attempt, PAUSE, Worker};
 use crate::run::{AttemptOutcome, ClaimToken, FailureClass, Run, RunError, Stage};
 use crate::store::{Ended, Fenced, StoreError};
 use crate::table::TableError;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 impl Worker {
     /// The heartbeat stopped the attempt.
@@ -38,7 +38,7 @@ impl Worker {
                 return self.end(attempt.run, attempt.token, AttemptOutcome::Lost, Some(error), Some(delay)).await;
             }
         };
-        let rule = attempt.definition.retry.rule(error.class);
+        let rule = attempt.retry.rule(error.class);
         let delay = rule.delay(failures, self.settings.retry_delay_seconds, jitter());
         self.end(attempt.run, attempt.token, AttemptOutcome::Failed, Some(error), delay).await;
     }
@@ -60,12 +60,13 @@ impl Worker {
             None => tracing::info!("the attempt ended: {}", outcome.as_str()),
         }
         let ended = Ended { outcome, error, retry_after, max_lost_workers: self.settings.max_lost_workers };
-        // Where the database does not answer, the lease runs out and the next worker takes over.
-        for _ in 0..3 {
+        // Where the database does not answer for so long, the lease has run out and the next worker takes over.
+        let until = Instant::now() + self.settings.lease;
+        loop {
             match self.store.end_attempt(run.id, token, &ended).await {
                 Ok(Fenced::Done) => return self.remove_attempt(run, token).await,
                 Ok(Fenced::Lost) => return lease_lost("ending the attempt"),
-                Err(StoreError::Unavailable(error)) => {
+                Err(StoreError::Unavailable(error)) if Instant::now() < until => {
                     tracing::warn!(%error, "the attempt's end could not be recorded, trying again");
                     tokio::time::sleep(PAUSE).await;
                 }
@@ -76,7 +77,8 @@ impl Worker {
 
     /// Hands the lease back with a due time, so that this worker is free; publishing is tried for as long as it takes.
     pub(super) async fn postpone(&self, run: &Run, token: ClaimToken, error: &RunError) {
-        let failed = run.attempts.iter().rev().take_while(|a| a.outcome == Some(AttemptOutcome::Failed)).count();
+        let failed = run.attempts.iter().rev().skip_while(|a| a.outcome.is_none());
+        let failed = failed.take_while(|a| a.outcome == Some(AttemptOutcome::Failed)).count();
         let delay = Duration::from_secs(1 << failed.min(6));
         tracing::error!(error.kind = %error.kind, error.detail = %error.detail, delay_seconds = delay.as_secs(), "publishing failed");
         self.hand_back(run, token, delay, error).await;

@@ -23,6 +23,8 @@ pub(super) struct Hold {
     pub(super) id: RunId,
     pub(super) token: ClaimToken,
     pub(super) lease: Duration,
+    /// When the claim was sent.
+    pub(super) since: Instant,
 }
 
 /// A running heartbeat; it ends when this is dropped.
@@ -45,8 +47,8 @@ impl Heartbeat {
     ) -> Self {
         let stop = CancellationToken::new();
         let (tell, why) = watch::channel(None);
-        let Hold { id, token, lease } = hold;
-        let beat = Beat { changes, store, id, token, lease, progress };
+        let Hold { id, token, lease, since } = hold;
+        let beat = Beat { changes, store, id, token, lease, since, progress };
         let stopping = stop.clone();
         let task = tokio::spawn(async move {
             let reason = tokio::select! {
@@ -77,6 +79,7 @@ struct Beat {
     id: RunId,
     token: ClaimToken,
     lease: Duration,
+    since: Instant,
     progress: watch::Receiver<Progress>,
 }
 
@@ -93,8 +96,8 @@ impl Beat {
     /// what protects the table is the token and the publish lock.
     async fn run(mut self) -> Stop {
         let margin = self.lease / 10;
-        let mut trusted_until = Instant::now() + self.lease - margin;
-        let mut next = Instant::now() + self.lease / 3;
+        let mut trusted_until = self.since + self.lease - margin;
+        let mut next = self.since + self.lease / 3;
         loop {
             self.wait(next).await;
             let sent = Instant::now();

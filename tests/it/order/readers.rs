@@ -126,6 +126,7 @@ fn list(folder: &Path, files: &mut Vec<PathBuf>) {
 fn api(bed: &Bed, reader: usize) -> Router {
     let definition = pipeline_named("trips");
     router(Api {
+        faults: refrain::fault::Faults::default(),
         store: super::store_of(bed, reader / 2),
         pipelines: Arc::new([(definition.name.clone(), Arc::new(definition))].into()),
         limits: Limits::default(),
