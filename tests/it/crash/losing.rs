@@ -84,6 +84,5 @@ passing_on! {
     table_version(pipeline: &str) -> i64;
     state(id: RunId) -> Option<State>;
     staging_verdicts(folders: &[(RunId, ClaimToken)]) -> Vec<StagingVerdict>;
-    table_definitions(pipeline: &str) -> Vec<StoredDefinition>;
     queue_depth() -> QueueDepth;
 }
