@@ -147,7 +147,9 @@ pub async fn start_workers(database: &DatabaseSettings, work: &WorkSettings) -> 
     if work.workers == 0 {
         bail!("found --workers 0, expected at least one worker");
     }
-    let pipelines = Arc::new(load_pipelines(&work.pipelines)?);
+    // Runs carry their definitions; the folder only names the tables whose locks are watched.
+    let pipelines = if work.pipelines.is_dir() { load_pipelines(&work.pipelines)? } else { Pipelines::new() };
+    let pipelines = Arc::new(pipelines);
     let store = open_store(database).await?;
     let warehouse = open_warehouse(database, store.as_ref()).await?;
     let shutdown = CancellationToken::new();

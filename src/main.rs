@@ -12,6 +12,7 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Runs partitioned ETL jobs over HTTP so that running one twice is the same as running it once.
@@ -112,11 +113,15 @@ fn main() -> ExitCode {
     if let Verb::Engine = cli.verb {
         return engine::serve_child();
     }
-    let ended = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the runtime")
-        .and_then(|runtime| runtime.block_on(run(cli)));
+    let ended =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the runtime").and_then(
+            |runtime| {
+                let ended = runtime.block_on(run(cli));
+                // A step on a disk that hangs must not keep the process.
+                runtime.shutdown_timeout(Duration::from_secs(1));
+                ended
+            },
+        );
     match ended {
         Ok(code) => code,
         Err(error) => {

@@ -6,7 +6,7 @@ mod report;
 mod retry;
 mod totals;
 
-pub use fingerprint::{Asked, AskedPartitions, Fingerprint};
+pub use fingerprint::{Asked, AskedPartitions, Fingerprint, OnOverlap};
 pub use outcome::{Action, Decided, Outcome, decide};
 pub use report::{Progress, RowCounts, SourceFile, Stage, StagedPartition, Warning};
 pub use retry::{FailureClass, RetryPolicy, RetryRule};

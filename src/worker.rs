@@ -3,26 +3,25 @@
 
 mod ending;
 mod heartbeat;
+mod outcomes;
 mod probe;
 
 pub use probe::{NoProbe, Probe, Step};
 
 use crate::engine::{Engine, EngineError, Job, Report};
-use crate::partition::PartitionKey;
-use crate::pipeline::{self, Definition};
-use crate::run::{
-    AttemptOutcome, ClaimToken, Decided, Mode, Progress, Run, RunError, Scope, Stage, StagedPartition, Totals, decide,
+use crate::pipeline::{self, Definition, DefinitionError};
+use crate::run::{AttemptOutcome, ClaimToken, Decided, Mode, Progress, RetryPolicy, Run, RunError, Scope, Stage};
+use crate::store::{
+    Begun, Change, ClaimRequest, Claimed, Decision, Failures, Fenced, RunStore, StoreError, StoreResult,
 };
-use crate::store::{Begun, ClaimRequest, Claimed, Decision, Failures, Fenced, RunStore, StoreError, StoreResult};
 use crate::table::{Holder, PublishLock, Published, TableError, Warehouse};
-use ending::{compute_error, lease_lost, store_error, table_error};
-use heartbeat::Heartbeat;
-use std::collections::BTreeMap;
+use ending::{compute_error, lease_lost, service_error, store_error, table_error, time_limit};
+use heartbeat::{Heartbeat, Hold};
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::sync::watch;
+use std::time::{Duration, Instant};
+use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
 
 /// What a worker is told.
@@ -64,7 +63,8 @@ struct Attempt<'a> {
     run: &'a Run,
     token: ClaimToken,
     failures: Failures,
-    definition: &'a Definition,
+    publish_failures: u32,
+    retry: RetryPolicy,
     heartbeat: Heartbeat,
     progress: watch::Sender<Progress>,
 }
@@ -81,10 +81,11 @@ impl Worker {
                 lease: self.settings.lease,
                 max_lost_workers: self.settings.max_lost_workers,
             };
+            let since = Instant::now();
             match self.store.claim(&request).await {
-                Ok(Some(claimed)) => self.attempt(claimed, &late).await,
+                Ok(Some(claimed)) => self.attempt(claimed, since, changes, &late).await,
                 Ok(None) => tokio::select! {
-                    _ = changes.recv() => {}
+                    () = queue_changed(&mut changes) => {}
                     () = tokio::time::sleep(self.settings.poll) => {}
                     () = shutdown.cancelled() => {}
                 },
@@ -115,52 +116,53 @@ impl Worker {
 
     /// One attempt: computes and decides unless that was done before, then publishes and finishes.
     #[tracing::instrument(skip_all, fields(run.id = %claimed.run.id, run.attempt = claimed.attempt, pipeline = %claimed.run.pipeline))]
-    async fn attempt(&self, claimed: Claimed, late: &CancellationToken) {
-        let Claimed { run, token, failures, definition, decided, .. } = claimed;
+    async fn attempt(
+        &self,
+        claimed: Claimed,
+        since: Instant,
+        changes: broadcast::Receiver<Change>,
+        late: &CancellationToken,
+    ) {
+        let Claimed { run, token, failures, publish_failures, definition, decided, .. } = claimed;
         let stage = if decided.is_some() { Stage::Publishing } else { Stage::Claimed };
         let (progress, told) = watch::channel(run.progress.clone().unwrap_or_else(|| Progress::at(stage)));
         progress.send_modify(|p| p.stage = stage);
-        let heartbeat =
-            Heartbeat::start(Arc::clone(&self.store), run.id, token, self.settings.lease, told, late.clone());
+        let hold = Hold { id: run.id, token, lease: self.settings.lease, since };
+        let heartbeat = Heartbeat::start(Arc::clone(&self.store), changes, hold, told, late.clone());
         tracing::info!(worker = %self.settings.name, state = run.state.as_str(), "claimed");
-        let definition = match pipeline::parse(&definition.text, &definition.pipeline) {
-            Ok(definition) => definition,
-            Err(errors) => {
-                // Only a version that is stricter than the one that accepted it gets here.
-                let detail = errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
-                let error = compute_error("definition-refused", "The definition is refused by this version", detail);
-                if decided.is_some() {
-                    self.postpone(&run, token, &error).await;
-                } else {
-                    self.end(&run, token, AttemptOutcome::Failed, Some(error), None).await;
-                }
-                return;
+        let mut attempt = Attempt {
+            run: &run,
+            token,
+            failures,
+            publish_failures,
+            retry: RetryPolicy::default(),
+            heartbeat,
+            progress,
+        };
+        let reached = self.probe.reached(Step::Claimed).await;
+        // What was decided needs no definition: recovery never depends on one that a later version may refuse.
+        let (decided_by, decided) = match (decided, reached) {
+            (Some(_), Err(error)) => return self.postpone(&attempt, &error).await,
+            (None, Err(error)) => return self.fail(&attempt, error).await,
+            (Some(decided), Ok(())) => decided,
+            (None, Ok(())) => {
+                let definition = match pipeline::parse(&definition.text, &definition.pipeline) {
+                    Ok(definition) => definition,
+                    Err(errors) => return self.fail(&attempt, definition_refused(&errors)).await,
+                };
+                attempt.retry = definition.retry;
+                let Some(report) = self.compute(&attempt, &definition).await else { return };
+                let Some(decided) = self.decide(&attempt, &definition, report).await else { return };
+                (token, decided)
             }
         };
-        let attempt = Attempt { run: &run, token, failures, definition: &definition, heartbeat, progress };
-        if let Err(error) = self.probe.reached(Step::Claimed).await {
-            match decided {
-                Some(_) => self.postpone(&run, token, &error).await,
-                None => self.fail(&attempt, error).await,
-            }
-            return;
-        }
-        let decided = match decided {
-            Some(decided) => Some(decided),
-            None => match self.compute(&attempt).await {
-                Some(report) => self.decide(&attempt, report).await.map(|decided| (token, decided)),
-                None => None,
-            },
-        };
-        if let Some((decided_by, decided)) = decided {
-            self.publish_and_finish(&attempt, decided_by, &decided).await;
-        }
+        self.publish_and_finish(&attempt, decided_by, &decided).await;
     }
 
     /// Computes into the attempt's own staging folder; none where the attempt ended here.
-    async fn compute(&self, attempt: &Attempt<'_>) -> Option<Report> {
+    async fn compute(&self, attempt: &Attempt<'_>, definition: &Definition) -> Option<Report> {
         let (run, token) = (attempt.run.id, attempt.token);
-        let staging = match self.on_disk(move |w| w.check_identity().and_then(|()| w.make_staging(run, token))).await {
+        let staging = match self.on_disk(move |warehouse| warehouse.make_staging(run, token)).await {
             Ok(staging) => staging,
             Err(error) => {
                 self.fail(attempt, table_error(&error)).await;
@@ -171,14 +173,9 @@ impl Worker {
             Mode::Full => Scope::Full,
             Mode::Overwrite => Scope::Partitions(attempt.run.partitions.iter().map(|p| p.partition.clone()).collect()),
         };
-        let job = Job {
-            definition: attempt.definition.text.clone(),
-            scope,
-            source_root: self.settings.source_root.clone(),
-            staging,
-        };
-        let computed = self.engine.compute(job, attempt.progress.clone(), attempt.heartbeat.stop.clone()).await;
-        match computed {
+        let job =
+            Job { definition: definition.text.clone(), scope, source_root: self.settings.source_root.clone(), staging };
+        match self.in_time(attempt, definition, job).await {
             Ok(report) => match self.probe.reached(Step::Staged).await {
                 Ok(()) => return Some(report),
                 Err(error) => self.fail(attempt, error).await,
@@ -189,9 +186,39 @@ impl Worker {
         None
     }
 
+    /// Has the engine compute the job, until the heartbeat or the pipeline's time limit stops it.
+    async fn in_time(&self, attempt: &Attempt<'_>, definition: &Definition, job: Job) -> Result<Report, EngineError> {
+        let stop = attempt.heartbeat.stop.child_token();
+        let computing = self.engine.compute(job, attempt.progress.clone(), stop.clone());
+        let Some(seconds) = definition.limits.timeout_seconds else { return computing.await };
+        tokio::pin!(computing);
+        tokio::select! {
+            computed = &mut computing => return computed,
+            () = tokio::time::sleep(Duration::from_secs(seconds.into())) => stop.cancel(),
+        }
+        // Only when it returns does nothing of it run any more. Whoever else stopped it comes first.
+        match computing.await {
+            Err(EngineError::Cancelled) if !attempt.heartbeat.stop.is_cancelled() => {
+                Err(EngineError::Failed(time_limit(seconds)))
+            }
+            computed => computed,
+        }
+    }
+
     /// Decides what each partition becomes and records it; none where the attempt ended here.
-    async fn decide(&self, attempt: &Attempt<'_>, report: Report) -> Option<Vec<Decided>> {
-        let decided = match self.outcomes(attempt, &report).await {
+    async fn decide(&self, attempt: &Attempt<'_>, definition: &Definition, report: Report) -> Option<Vec<Decided>> {
+        let catalog = match self.ask_again(attempt, || self.catalog(attempt, definition, &report)).await {
+            Some(Ok(catalog)) => catalog,
+            Some(Err(error)) => {
+                self.fail(attempt, store_error(&error)).await;
+                return None;
+            }
+            None => {
+                self.stopped(attempt).await;
+                return None;
+            }
+        };
+        let decided = match self.outcomes(attempt, definition, &report, catalog).await {
             Ok(decided) => decided,
             Err(error) => {
                 self.fail(attempt, error).await;
@@ -199,14 +226,15 @@ impl Worker {
             }
         };
         let Report { rows, sources, warnings, .. } = report;
-        let decision = Decision { partitions: decided, rows, sources, warnings };
+        let progress = attempt.progress.borrow().clone();
+        let decision = Decision { partitions: decided, rows, sources, warnings, progress };
         let begin = || self.store.begin_commit(attempt.run.id, attempt.token, &decision);
         match self.ask_again(attempt, begin).await {
             Some(Ok(Begun::Committing)) => {
                 tracing::info!(partitions = decision.partitions.len(), "decided");
                 match self.probe.reached(Step::Decided).await {
                     Ok(()) => return Some(decision.partitions),
-                    Err(error) => self.postpone(attempt.run, attempt.token, &error).await,
+                    Err(error) => self.postpone(attempt, &error).await,
                 }
             }
             Some(Ok(Begun::CancelAsked)) => {
@@ -219,57 +247,16 @@ impl Worker {
         None
     }
 
-    /// Outcomes come from the catalog, actions from the disk.
-    async fn outcomes(&self, attempt: &Attempt<'_>, report: &Report) -> Result<Vec<Decided>, RunError> {
-        let pipeline = attempt.run.pipeline.clone();
-        let full = attempt.run.mode == Mode::Full;
-        let mut staged: BTreeMap<PartitionKey, StagedPartition> =
-            report.partitions.iter().map(|p| (p.partition.clone(), p.clone())).collect();
-        let keys: Vec<PartitionKey> = staged.keys().cloned().collect();
-        let entries =
-            self.store.entries(&pipeline, if full { None } else { Some(&keys) }).await.map_err(|e| store_error(&e))?;
-        let entries: BTreeMap<PartitionKey, _> = entries.into_iter().map(|e| (e.partition.clone(), e)).collect();
-        let (spec, name, known) =
-            (attempt.definition.partition.clone(), pipeline.clone(), entries.keys().cloned().collect::<Vec<_>>());
-        let looked = self.on_disk(move |warehouse| {
-            if full {
-                let foreign = warehouse.foreign_files_of_table(&name, &spec, &known)?;
-                Ok((foreign, warehouse.live_partitions(&name, &spec)?))
-            } else {
-                Ok((warehouse.foreign_files(&name, &keys)?, Vec::new()))
-            }
-        });
-        let (foreign, live) = looked.await.map_err(|e| table_error(&e))?;
-        if let Some(error) = foreign_error(&pipeline, &foreign) {
-            return Err(error);
-        }
-        if full {
-            // What stands and is no longer made goes.
-            for key in entries.keys().chain(&live) {
-                staged.entry(key.clone()).or_insert_with(|| without_rows(key.clone()));
-            }
-        }
-        let decided = self.on_disk(move |warehouse| {
-            let one = |(key, staged): (PartitionKey, StagedPartition)| {
-                let entry = entries.get(&key);
-                // The file counts only where the catalog has the very content that was staged.
-                let same = entry.is_some_and(|e| staged.file.is_some() && e.content.sha256 == staged.sha256);
-                let live = if same { warehouse.live_sha256(&pipeline, &key)? } else { None };
-                Ok(decide(&staged, entry, live.as_deref()))
-            };
-            staged.into_iter().map(one).collect::<Result<Vec<_>, TableError>>()
-        });
-        decided.await.map_err(|e| table_error(&e))
-    }
-
     /// Publishes what was decided and finishes the run, both under the table's publish lock. All of it can be done
     /// again, by this worker or another.
     async fn publish_and_finish(&self, attempt: &Attempt<'_>, decided_by: ClaimToken, decided: &[Decided]) {
         let run = attempt.run;
+        let name = run.pipeline.clone();
+        let held_by = self.on_disk(move |warehouse| Ok(warehouse.lock_holder(&name))).await.ok().flatten();
         attempt.progress.send_modify(|p| {
             p.stage = Stage::Publishing;
             p.partitions = decided.len() as u64;
-            p.waiting_for = self.warehouse.lock_holder(&run.pipeline).map(|holder| holder.worker);
+            p.waiting_for = held_by.map(|holder| holder.worker);
         });
         let holder = Holder {
             worker: self.settings.name.clone(),
@@ -277,28 +264,31 @@ impl Worker {
             run: Some(run.id),
             since: chrono::Utc::now(),
         };
-        let lock = match self.warehouse.publish_lock(&run.pipeline, &holder, &attempt.heartbeat.stop).await {
-            Ok(Some(lock)) => Arc::new(lock),
-            Ok(None) => return self.stopped(attempt).await,
-            Err(error) => return self.postpone(run, attempt.token, &table_error(&error)).await,
+        let locking = self.warehouse.publish_lock(&run.pipeline, &holder, &attempt.heartbeat.stop);
+        // Whoever holds it for so long is stopped, or its disk is: that holds up this table, not this worker.
+        let lock = match tokio::time::timeout(self.settings.lease, locking).await {
+            Ok(Ok(Some(lock))) => Arc::new(lock),
+            Ok(Ok(None)) => return self.stopped(attempt).await,
+            Ok(Err(error)) => return self.postpone(attempt, &table_error(&error)).await,
+            Err(_) => return self.postpone(attempt, &self.lock_held(&run.pipeline).await).await,
         };
         attempt.progress.send_modify(|p| p.waiting_for = None);
         // Only now is it sure that nobody came in between: a worker that woke up late finds here that it has lost.
         match self.ask_again(attempt, || self.store.may_publish(run.id, attempt.token)).await {
             Some(Ok(Fenced::Done)) => {}
             Some(Ok(Fenced::Lost)) => return lease_lost("publishing"),
-            Some(Err(error)) => return self.postpone(run, attempt.token, &store_error(&error)).await,
+            Some(Err(error)) => return self.postpone(attempt, &store_error(&error)).await,
             None => return self.stopped(attempt).await,
         }
         match self.publish(attempt, &lock, decided_by, decided).await {
             Ok(true) => {}
             Ok(false) => return self.staging_lost(attempt, decided).await,
-            Err(error) => return self.postpone(run, attempt.token, &error).await,
+            Err(error) => return self.postpone(attempt, &error).await,
         }
         match self.ask_again(attempt, || self.store.finish(run.id, attempt.token)).await {
             Some(Ok(Fenced::Done)) => {}
             Some(Ok(Fenced::Lost)) => return lease_lost("finishing"),
-            Some(Err(error)) => return self.postpone(run, attempt.token, &store_error(&error)).await,
+            Some(Err(error)) => return self.postpone(attempt, &store_error(&error)).await,
             None => return self.stopped(attempt).await,
         }
         drop(lock);
@@ -357,7 +347,7 @@ impl Worker {
         });
         let live = match live.await {
             Ok(live) => live,
-            Err(error) => return self.postpone(attempt.run, attempt.token, &table_error(&error)).await,
+            Err(error) => return self.postpone(attempt, &table_error(&error)).await,
         };
         tracing::error!(
             live = live.len(),
@@ -396,6 +386,17 @@ impl Worker {
         }
     }
 
+    async fn lock_held(&self, pipeline: &str) -> RunError {
+        let name = pipeline.to_owned();
+        let holder = self.on_disk(move |warehouse| Ok(warehouse.lock_holder(&name))).await.ok().flatten();
+        let who = holder.map_or_else(
+            || "another process".to_owned(),
+            |h| format!("{} (process {}) since {}", h.worker, h.pid, h.since.format("%Y-%m-%dT%H:%M:%SZ")),
+        );
+        let detail = format!("the publish lock of table {pipeline} is held by {who}");
+        service_error("publish-lock-held", "Another process publishes into the table", detail)
+    }
+
     /// The file table blocks, so its steps run aside.
     async fn on_disk<T: Send + 'static>(
         &self,
@@ -412,22 +413,13 @@ impl Worker {
 /// Between two questions to a database that does not answer.
 const PAUSE: Duration = Duration::from_millis(500);
 
-fn without_rows(partition: PartitionKey) -> StagedPartition {
-    let (totals, sha256) = (Totals::default(), String::new());
-    StagedPartition { partition, file: None, rows: 0, totals, source_rows: 0, bytes: 0, sha256 }
+/// Until a run may be claimable.
+async fn queue_changed(changes: &mut broadcast::Receiver<Change>) {
+    while let Ok(Change::Run(_)) = changes.recv().await {}
 }
 
-fn foreign_error(pipeline: &str, foreign: &[PathBuf]) -> Option<RunError> {
-    if foreign.is_empty() {
-        return None;
-    }
-    let names: Vec<String> = foreign.iter().take(5).map(|path| path.display().to_string()).collect();
-    let more = if foreign.len() > 5 { format!(" and {} more", foreign.len() - 5) } else { String::new() };
-    let detail = format!(
-        "table {pipeline}: found data files that Refrain did not write, which readers would count too: {}{more}; \
-         expected only {} in a partition's folder",
-        names.join(", "),
-        crate::table::PART_FILE
-    );
-    Some(compute_error("foreign-files", "There are files of others in the table", detail))
+/// Only a version that is stricter than the one that accepted it gets here.
+fn definition_refused(errors: &[DefinitionError]) -> RunError {
+    let detail = errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+    compute_error("definition-refused", "The definition is refused by this version", detail)
 }

@@ -4,7 +4,7 @@ use super::{load_pipelines, read_pipelines};
 use crate::config::DatabaseSettings;
 use crate::pipeline::Definition;
 use crate::store::{PostgresOptions, PostgresStore, RunStore, SqliteStore};
-use crate::table::{Finding, Holder, Warehouse};
+use crate::table::{Finding, FindingKind, Holder, Warehouse};
 use anyhow::{Context, bail};
 use std::path::Path;
 use std::sync::Arc;
@@ -41,7 +41,19 @@ pub async fn inspect(database: &DatabaseSettings, pipelines: &Path, only: Option
         bail!("the database has no warehouse yet: nothing was ever written");
     };
     let warehouse = Warehouse::open(&database.warehouse_path(), Some(bound), store.database_id().await?)?;
-    let mut names: Vec<String> = definitions.keys().cloned().chain(warehouse.names_at_root()?).collect();
+    let mut out = Inspection { partitions: 0, findings: Vec::new() };
+    let mut names: Vec<String> = definitions.keys().cloned().collect();
+    for name in warehouse.names_at_root()? {
+        match warehouse.is_table(&name) {
+            true => names.push(name),
+            false => out.findings.push(Finding {
+                kind: FindingKind::Foreign,
+                partition: None,
+                path: name,
+                detail: "is no table of Refrain's, expected only tables in the warehouse".to_owned(),
+            }),
+        }
+    }
     names.sort();
     names.dedup();
     if let Some(only) = only {
@@ -50,7 +62,6 @@ pub async fn inspect(database: &DatabaseSettings, pipelines: &Path, only: Option
         }
         names.retain(|name| name == only);
     }
-    let mut out = Inspection { partitions: 0, findings: Vec::new() };
     for name in names {
         let definition = definitions.get(&name).cloned();
         let (partitions, mut found) = look(&store, &warehouse, &name, definition.clone()).await?;

@@ -32,6 +32,15 @@ pub enum IfFailedArg {
     Retry,
 }
 
+/// What `--on-overlap` may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum OnOverlapArg {
+    /// Wait for the runs in the way.
+    Wait,
+    /// Submit nothing.
+    Refuse,
+}
+
 /// `refrain run`: submits a run.
 #[derive(Debug, Clone, Args)]
 pub struct RunArgs {
@@ -46,6 +55,9 @@ pub struct RunArgs {
     /// Rebuild the whole table.
     #[arg(long)]
     pub full: bool,
+    /// What happens where a run that has not ended overlaps this one.
+    #[arg(long, value_enum)]
+    pub on_overlap: Option<OnOverlapArg>,
     /// What a failed or cancelled run under this key becomes.
     #[arg(long, value_enum)]
     pub if_failed: Option<IfFailedArg>,
@@ -120,6 +132,9 @@ fn request(args: &RunArgs) -> Value {
         body["mode"] = "full".into();
     } else {
         body["partitions"] = args.partitions.iter().map(|text| partition(text)).collect();
+    }
+    if let Some(OnOverlapArg::Refuse) = args.on_overlap {
+        body["on_overlap"] = "refuse".into();
     }
     if let Some(IfFailedArg::Retry) = args.if_failed {
         body["if_failed"] = "retry".into();

@@ -19,12 +19,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::process::{Child, Command};
+use tokio::process::{Child, ChildStderr, Command};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 /// How often the child tells how many rows it has read.
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
+/// How long a child that ended its output may take to end itself.
+const DYING: Duration = Duration::from_secs(2);
 /// How much of the child's last words is kept.
 const LAST_WORDS_BYTES: usize = 4096;
 
@@ -60,16 +64,17 @@ impl Engine for ChildEngine {
         cancel: CancellationToken,
     ) -> Result<Report, EngineError> {
         let mut child = self.spawn()?;
+        let words = child.stderr.take().map(|errors| tokio::spawn(last_words(errors)));
         let answer = tokio::select! {
             answer = converse(&mut child, Request { job, memory_mb: self.memory_mb }, &progress) => answer,
             () = cancel.cancelled() => Err(EngineError::Cancelled),
         };
         // Whatever the answer, nothing of the child may run when this returns.
-        let ended = stop(&mut child).await;
+        let ended = stop(&mut child, &answer).await;
         match answer {
             Ok(Some(Message::Report(report))) => Ok(*report),
             Ok(Some(Message::Failed(error))) => Err(EngineError::Failed(error)),
-            Ok(Some(Message::Progress(_)) | None) => Err(died(&mut child, ended).await),
+            Ok(Some(Message::Progress(_)) | None) => Err(died(words, ended).await),
             Err(error) => Err(error),
         }
     }
@@ -120,9 +125,15 @@ async fn converse(
 }
 
 /// Ends the child, if it has not ended, and waits for it.
-async fn stop(child: &mut Child) -> std::io::Result<ExitStatus> {
-    // A child that gave its answer or died is a zombie by now, or soon; killing it changes nothing.
-    let already = tokio::time::timeout(Duration::from_millis(20), child.wait()).await;
+async fn stop(child: &mut Child, answer: &Result<Option<Message>, EngineError>) -> std::io::Result<ExitStatus> {
+    // A child that gave its answer is a zombie by now, or soon; killing it changes nothing. One that is dying is let
+    // die, so that the signal told is the one that it died of.
+    let patience = match answer {
+        Ok(None) => DYING,
+        Ok(Some(_)) => Duration::from_millis(20),
+        Err(_) => Duration::ZERO,
+    };
+    let already = tokio::time::timeout(patience, child.wait()).await;
     match already {
         Ok(ended) => ended,
         Err(_) => {
@@ -132,14 +143,24 @@ async fn stop(child: &mut Child) -> std::io::Result<ExitStatus> {
     }
 }
 
-async fn died(child: &mut Child, ended: std::io::Result<ExitStatus>) -> EngineError {
+/// Reads what the child says on its standard error, so that it never waits to say it, and keeps the end.
+async fn last_words(mut errors: ChildStderr) -> Vec<u8> {
     let mut words = Vec::new();
-    if let Some(errors) = child.stderr.as_mut() {
-        // The child is dead: what it said is all there.
-        let _ = tokio::time::timeout(Duration::from_secs(1), errors.read_to_end(&mut words)).await;
+    let mut more = [0; LAST_WORDS_BYTES];
+    while let Ok(read @ 1..) = errors.read(&mut more).await {
+        words.extend_from_slice(more.get(..read).unwrap_or_default());
+        words.drain(..words.len().saturating_sub(LAST_WORDS_BYTES));
     }
-    let tail = words.len().saturating_sub(LAST_WORDS_BYTES);
-    let words = String::from_utf8_lossy(words.get(tail..).unwrap_or_default()).trim().to_owned();
+    words
+}
+
+async fn died(words: Option<JoinHandle<Vec<u8>>>, ended: std::io::Result<ExitStatus>) -> EngineError {
+    let words = match words {
+        // The child is dead: what it said is all there.
+        Some(words) => tokio::time::timeout(DYING, words).await.ok().and_then(Result::ok),
+        None => None,
+    };
+    let words = String::from_utf8_lossy(&words.unwrap_or_default()).trim().to_owned();
     let how = match ended {
         Ok(status) => match status.signal() {
             Some(signal) => format!("killed by signal {signal}"),
@@ -152,6 +173,7 @@ async fn died(child: &mut Child, ended: std::io::Result<ExitStatus>) -> EngineEr
 
 /// The child's side: the hidden verb `engine`.
 pub fn serve_child() -> ExitCode {
+    leave_signals_to_the_parent();
     let mut line = String::new();
     let read = std::io::stdin().lock().read_line(&mut line);
     let request: Request = match read.map(|_| serde_json::from_str(&line)) {
@@ -178,6 +200,17 @@ pub fn serve_child() -> ExitCode {
     };
     speaker.say(&answer);
     ExitCode::SUCCESS
+}
+
+/// Terminals and supervisors send their signals to the parent's whole group. When a shutdown lets an attempt go on, it is
+/// for the parent to say when its engine ends; so the first signal must not end it as if it had died.
+fn leave_signals_to_the_parent() {
+    let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
+    let _inside = runtime.enter();
+    for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
+        // Once registered, a signal never does again what it does by default.
+        let _ = signal(kind);
+    }
 }
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {

@@ -110,11 +110,20 @@ fn scan(
             for file in files {
                 file.check_unchanged()?;
             }
-            return Err(engine_error(&error));
+            return Err(unreadable(definition, files).unwrap_or_else(|| engine_error(&error)));
         }
     };
     books.enter(definition, &grouped).map_err(|e| engine_error(&e))?;
     Ok(Some(grouped))
+}
+
+/// Which file cannot be read, after a query over all of them failed: each is read by itself.
+fn unreadable(definition: &Definition, files: &[LookedAt]) -> Option<EngineError> {
+    files.iter().find_map(|file| {
+        let error = file.read_through(definition).err()?;
+        let detail = format!("{}: its data cannot be read: {error}", file.planned.path);
+        Some(source_failure("source-unreadable", "A source file cannot be read", detail))
+    })
 }
 
 /// Sorts the rows in scope, splits them by partition and writes each partition's file.

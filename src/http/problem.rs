@@ -108,6 +108,8 @@ pub enum Problem {
         /// What was asked and what it needs.
         detail: String,
     },
+    /// The request is not to wait, and runs that have not ended overlap it.
+    OverlappingRuns(Vec<RunId>),
     /// The run cannot be retried with the pipeline as it is now.
     DefinitionChanged {
         /// The run.
@@ -166,6 +168,7 @@ impl Problem {
             }
             Problem::SlowBody(_) => (S::REQUEST_TIMEOUT, "slow-body", "The body did not arrive in time"),
             Problem::InvalidState { .. } => (S::CONFLICT, "invalid-state", "The run's state does not allow it"),
+            Problem::OverlappingRuns(_) => (S::CONFLICT, "overlapping-runs", "Other runs are in the way"),
             Problem::DefinitionChanged { .. } => {
                 (S::CONFLICT, "definition-changed", "The pipeline no longer has what the run names")
             }
@@ -207,6 +210,14 @@ impl Problem {
             Problem::MethodNotAllowed => "the header Allow lists the methods of this path".to_owned(),
             Problem::SlowBody(seconds) => format!("the body was not there after {seconds} s"),
             Problem::InvalidState { detail, .. } | Problem::DefinitionChanged { detail, .. } => detail.clone(),
+            Problem::OverlappingRuns(runs) => {
+                let first = runs.first().map(ToString::to_string).unwrap_or_default();
+                format!(
+                    "found {} in the way that overlap this one and have not ended, the first of them {first}; with \
+                     on_overlap refuse nothing was accepted, and the key is as it was",
+                    if runs.len() == 1 { "1 run".to_owned() } else { format!("{} runs", runs.len()) }
+                )
+            }
             Problem::BodyTooLarge(limit) => format!("the body has more than {limit} bytes, which is the limit"),
             Problem::UnsupportedMediaType(found) => match found {
                 Some(found) => format!("found the content type {found:?}, expected application/json"),
@@ -243,6 +254,7 @@ impl Problem {
                 json!({ "pipelines": known })
             }
             Problem::InvalidState { run_id, state, .. } => json!({ "run_id": run_id, "state": state }),
+            Problem::OverlappingRuns(runs) => json!({ "run_ids": runs }),
             Problem::DefinitionChanged { run_id, .. } => json!({ "run_id": run_id }),
             Problem::NotReady(checks) => json!({ "ready": false, "checks": checks }),
             Problem::BodyTooLarge(limit) => json!({ "max_body_bytes": limit }),

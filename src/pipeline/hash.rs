@@ -36,6 +36,11 @@ pub(super) fn of(definition: &Definition) -> DefinitionHash {
     definition.filter.iter().for_each(|filter| expression(&mut form, filter));
     let retry = &definition.retry;
     [retry.source, retry.service, retry.compute].iter().for_each(|rule| retry_rule(&mut form, rule));
+    if let Some(seconds) = definition.limits.timeout_seconds {
+        // Named, and only where it is said: a definition without it keeps its digest.
+        form.text("limits.timeout_seconds");
+        form.number(u64::from(seconds));
+    }
     let digest = form.0.finalize();
     DefinitionHash(digest.iter().map(|byte| format!("{byte:02x}")).collect())
 }

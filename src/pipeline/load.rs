@@ -7,7 +7,7 @@ mod source;
 mod tests;
 
 use super::expr::{self, Context};
-use super::{Definition, hash};
+use super::{Definition, RunLimits, hash};
 use crate::partition::PartitionSpec;
 use crate::run::{DefinitionHash, RetryPolicy, RetryRule};
 use section::{Errors, Section, describe};
@@ -16,6 +16,9 @@ use toml::de::{DeTable, DeValue};
 /// The most attempts of a run, and the longest delay between two: a year.
 const MAX_ATTEMPTS: u32 = 1000;
 const MAX_DELAY_SECONDS: u32 = 366 * 24 * 3600;
+
+/// The longest time limit of an attempt: a week.
+const MAX_TIMEOUT_SECONDS: u32 = 7 * 24 * 3600;
 
 /// What is wrong with a pipeline file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -49,7 +52,7 @@ pub fn parse(text: &str, file: &str) -> Result<Definition, Vec<DefinitionError>>
 }
 
 fn definition(root: &Section<'_>, text: &str, file: &str, errors: &mut Errors) -> Option<Definition> {
-    const KEYS: [&str; 10] = [
+    const KEYS: [&str; 11] = [
         "name",
         "description",
         "timezone",
@@ -60,6 +63,7 @@ fn definition(root: &Section<'_>, text: &str, file: &str, errors: &mut Errors) -
         "measures",
         "where",
         "retry",
+        "limits",
     ];
     root.only(&KEYS, errors);
     let name = name(root, file, errors);
@@ -67,6 +71,7 @@ fn definition(root: &Section<'_>, text: &str, file: &str, errors: &mut Errors) -
     let timezone = timezone(root, errors);
     let max_rejected = max_rejected(root, errors);
     let retry = retry(root, errors);
+    let limits = limits(root, errors);
     let mut names = grouping::Names::default();
     let source = source::read(root, errors);
     // Without the whole contract, errors about its columns would only repeat the first one.
@@ -90,6 +95,7 @@ fn definition(root: &Section<'_>, text: &str, file: &str, errors: &mut Errors) -
         filter,
         max_rejected: max_rejected?,
         retry,
+        limits,
         hash: DefinitionHash(String::new()),
         text: text.to_owned(),
     };
@@ -162,6 +168,14 @@ fn retry(root: &Section<'_>, errors: &mut Errors) -> RetryPolicy {
         }
     }
     policy
+}
+
+fn limits(root: &Section<'_>, errors: &mut Errors) -> RunLimits {
+    let Some(section) = root.section("limits", errors) else {
+        return RunLimits::default();
+    };
+    section.only(&["timeout_seconds"], errors);
+    RunLimits { timeout_seconds: section.whole("timeout_seconds", 1, MAX_TIMEOUT_SECONDS, errors) }
 }
 
 fn retry_rule(section: &Section<'_>, class: &str, rule: &mut RetryRule, errors: &mut Errors) {

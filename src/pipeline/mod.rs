@@ -37,6 +37,8 @@ pub struct Definition {
     pub max_rejected: f64,
     /// When failed attempts are tried again.
     pub retry: RetryPolicy,
+    /// How much an attempt may take.
+    pub limits: RunLimits,
     /// The sha256 of the parsed definition in canonical form; comments, order of keys, spacing and the description do
     /// not change it.
     pub hash: DefinitionHash,
@@ -49,6 +51,13 @@ impl Definition {
     pub fn column(&self, name: &str) -> Option<&Column> {
         self.source.columns.iter().find(|column| column.name == name)
     }
+}
+
+/// The `[limits]` of a pipeline.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RunLimits {
+    /// How long an attempt may compute; none for as long as it takes. What is decided is published however long that takes.
+    pub timeout_seconds: Option<u32>,
 }
 
 /// The `[source]` of a pipeline.

@@ -14,6 +14,26 @@ pub struct Asked {
     pub mode: Mode,
     /// The partitions asked for.
     pub partitions: AskedPartitions,
+    /// What happens where another run is in the way.
+    #[serde(default, skip_serializing_if = "OnOverlap::is_wait")]
+    pub on_overlap: OnOverlap,
+}
+
+/// What a request wants where a run that has not ended overlaps it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnOverlap {
+    /// The new run waits for its turn.
+    #[default]
+    Wait,
+    /// There is no new run.
+    Refuse,
+}
+
+impl OnOverlap {
+    fn is_wait(&self) -> bool {
+        *self == OnOverlap::Wait
+    }
 }
 
 /// The partitions as asked: sorted and unique, none for `full`.
@@ -42,22 +62,12 @@ impl Asked {
         for key in &self.partitions.0 {
             field(key.as_str());
         }
+        if self.on_overlap == OnOverlap::Refuse {
+            // No key is empty, so what follows an empty one is an option. Defaults leave the digest as it was.
+            field("");
+            field("on_overlap=refuse");
+        }
         Fingerprint(format!("v1:{}", hex(&hash.finalize())))
-    }
-
-    /// The names of the fields that differ from another request.
-    pub fn differences(&self, other: &Asked) -> Vec<&'static str> {
-        let mut out = Vec::new();
-        if self.pipeline != other.pipeline {
-            out.push("pipeline");
-        }
-        if self.mode != other.mode {
-            out.push("mode");
-        }
-        if self.partitions != other.partitions {
-            out.push("partitions");
-        }
-        out
     }
 }
 

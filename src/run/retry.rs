@@ -77,7 +77,7 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// The rule for a class; lost workers are counted by the store and come back at once.
+    /// The rule for a class; lost workers and engines are counted by the store and have no rule.
     pub fn rule(&self, class: FailureClass) -> RetryRule {
         match class {
             FailureClass::Source => self.source,

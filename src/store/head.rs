@@ -56,21 +56,26 @@ impl Head {
     /// `committing` under a new token; what was decided stays.
     pub(super) fn resume(&mut self, token: ClaimToken, now: DateTime<Utc>, lease: Duration) {
         self.due_at = now;
+        self.error = None;
         self.hold(token, now, lease);
     }
 
     /// `running` -> `committing`, which is final: from here on lost workers are not counted.
-    pub(super) fn decide(&mut self) {
+    pub(super) fn decide(&mut self, progress: &Progress) {
+        self.progress = Some(progress.clone());
         self.state = State::Committing;
         self.decided_token = self.claim_token;
     }
 
     /// `committing` -> `succeeded`
-    pub(super) fn succeed(&mut self, now: DateTime<Utc>) {
+    pub(super) fn succeed(&mut self, partitions: u64, now: DateTime<Utc>) {
         self.error = None;
         if let Some(progress) = &mut self.progress {
             progress.stage = Stage::Done;
-            progress.partitions_published = progress.partitions;
+            progress.rows_read = progress.rows.max(progress.rows_read);
+            progress.partitions = partitions;
+            progress.partitions_staged = partitions;
+            progress.partitions_published = partitions;
             progress.waiting_for = None;
         }
         self.let_go();
@@ -95,21 +100,21 @@ impl Head {
             }
             _ => {
                 self.lost_workers = self.lost_workers.saturating_add(1);
-                let error = ended.error.clone().unwrap_or_else(|| self.worker_lost(ended.max_lost_workers));
+                let error = self.count_lost(ended);
                 match self.lost_workers > ended.max_lost_workers {
                     true => self.end(State::Failed, Some(error), now),
-                    false => self.queue(now, Some(error)),
+                    false => self.queue(ended.retry_after.map_or(now, |delay| after(now, delay)), Some(error)),
                 }
             }
         }
     }
 
     /// Still `committing`, with nobody at work on it until `due`.
-    pub(super) fn postpone(&mut self, due: DateTime<Utc>, error: &RunError) {
+    pub(super) fn postpone(&mut self, due: DateTime<Utc>, error: Option<&RunError>) {
         self.claim_token = None;
         self.lease_until = Some(due);
         self.due_at = due;
-        self.error = Some(error.clone());
+        self.error = error.cloned();
     }
 
     /// `committing` -> `queued`: what was decided cannot be published.
@@ -148,17 +153,19 @@ impl Head {
         self.queue(now, None);
     }
 
-    /// What is said of a run whose worker was lost.
-    pub(super) fn worker_lost(&self, max: u32) -> RunError {
-        RunError {
+    /// What is said of a run whose worker or engine was lost, with how many there were.
+    fn count_lost(&self, ended: &Ended) -> RunError {
+        let said_nothing = || RunError {
             kind: "worker-lost".to_owned(),
-            title: "the worker was lost".to_owned(),
-            detail: format!(
-                "attempt {} ended without a word from its worker; {} of at most {max} lost workers",
-                self.attempts, self.lost_workers
-            ),
+            title: "The worker was lost".to_owned(),
+            detail: "it ended without a word from its worker".to_owned(),
             class: FailureClass::Lost,
-        }
+        };
+        let error = ended.error.clone().unwrap_or_else(said_nothing);
+        let (attempt, lost, max) = (self.attempts, self.lost_workers, ended.max_lost_workers);
+        let detail =
+            format!("{}; attempt {attempt}, {lost} workers or engines lost where at most {max} may be", error.detail);
+        RunError { detail, ..error }
     }
 
     fn hold(&mut self, token: ClaimToken, now: DateTime<Utc>, lease: Duration) {
@@ -179,6 +186,7 @@ impl Head {
         self.state = State::Queued;
         self.decided_token = None;
         self.due_at = due;
+        self.progress = None;
         self.error = error;
     }
 

@@ -69,8 +69,6 @@ pub struct StoredDefinition {
 pub struct KnownKey {
     /// The run submitted under it.
     pub run_id: RunId,
-    /// The run's state.
-    pub state: State,
     /// The run's mode and partitions as asked.
     pub asked: crate::run::Asked,
     /// Their digest.
@@ -102,6 +100,8 @@ pub enum Submitted {
     New(Box<Run>),
     /// The key is known (it was taken meanwhile): ask [`RunStore::known_key`] again.
     KeyTaken,
+    /// The request is to be refused where these runs, which have not ended, overlap it; so it was, and its key is free.
+    Overlaps(Vec<RunId>),
 }
 
 /// Which runs a listing has.
@@ -147,6 +147,8 @@ pub struct Claimed {
     pub attempt: u32,
     /// Failures so far since the last retry by request, by class: source, service, compute.
     pub failures: Failures,
+    /// For a committing run: how many attempts to publish what was decided have failed.
+    pub publish_failures: u32,
     /// The definition to execute.
     pub definition: StoredDefinition,
     /// For a committing run: what was decided, and the token whose staging folder holds the files.
@@ -209,6 +211,8 @@ pub struct Decision {
     pub sources: Vec<SourceFile>,
     /// What the reader should look at.
     pub warnings: Vec<Warning>,
+    /// How far the attempt is.
+    pub progress: Progress,
 }
 
 /// How an attempt ended without a result.
@@ -218,7 +222,7 @@ pub struct Ended {
     pub outcome: AttemptOutcome,
     /// Why; none for cancelled and released.
     pub error: Option<RunError>,
-    /// For `failed`: when to try again; none ends the run. `lost` comes back at once until its count is used up,
+    /// For `failed`: when to try again; none ends the run. `lost` comes back then, or at once, until its count is used up;
     /// `released` at once.
     pub retry_after: Option<Duration>,
     /// See [`ClaimRequest::max_lost_workers`].
@@ -252,6 +256,8 @@ pub enum Retried {
         /// Its last attempt.
         last_attempt: u32,
     },
+    /// The run is not to wait where these runs, which have not ended, overlap it; so it stays as it was.
+    Overlaps(Vec<RunId>),
     /// There is no such run.
     Unknown,
 }
@@ -341,10 +347,14 @@ pub trait RunStore: Send + Sync {
     /// What is known of a principal's key.
     async fn known_key(&self, principal: &Principal, key: &IdempotencyKey) -> StoreResult<Option<KnownKey>>;
 
-    /// Accepts a run: its row is the queue entry and the idempotency record.
+    /// Accepts a run: its row is the queue entry and the idempotency record. Whether its key is taken comes before whether
+    /// others overlap it.
     async fn submit(&self, run: &NewRun) -> StoreResult<Submitted>;
 
-    /// One run.
+    /// Where a run is.
+    async fn state(&self, id: RunId) -> StoreResult<Option<State>>;
+
+    /// One run, with its last attempts.
     async fn get(&self, id: RunId) -> StoreResult<Option<Run>>;
 
     /// Summaries, newest first; up to `limit`.
@@ -371,13 +381,15 @@ pub trait RunStore: Send + Sync {
     /// Ends a running attempt without a result. Idempotent per token.
     async fn end_attempt(&self, id: RunId, token: ClaimToken, ended: &Ended) -> StoreResult<Fenced>;
 
-    /// Hands a committing run back, to be published after `delay`; `error` says why it could not be, and stays visible.
+    /// Hands a committing run back, to be published after `delay`. The attempt's outcome is `failed`, where `error` says
+    /// why and is the run's until the next claim, or `released`. Idempotent per token.
     async fn postpone_publish(
         &self,
         id: RunId,
         token: ClaimToken,
         delay: Duration,
-        error: &RunError,
+        outcome: AttemptOutcome,
+        error: Option<&RunError>,
     ) -> StoreResult<Fenced>;
 
     /// A decided file is gone and the live file is not it: back to `queued` (attempt outcome `staging_lost`), with the
@@ -391,14 +403,25 @@ pub trait RunStore: Send + Sync {
     /// its last attempt was `if_attempt`, where given. The counts of failures start anew.
     async fn retry(&self, id: RunId, if_attempt: Option<u32>, definition: &StoredDefinition) -> StoreResult<Retried>;
 
+    /// A table's version; 0 where it was never written.
+    async fn table_version(&self, pipeline: &str) -> StoreResult<i64>;
+
     /// A table's partitions with totals, all from one snapshot.
     async fn partitions(&self, pipeline: &str, filter: &PartitionFilter) -> StoreResult<Listing>;
 
     /// The catalog's entries of these partitions, or of the whole table.
     async fn entries(&self, pipeline: &str, keys: Option<&[PartitionKey]>) -> StoreResult<Vec<CatalogEntry>>;
 
-    /// A partition's changes, newest first, at most `limit`.
-    async fn history(&self, pipeline: &str, key: &PartitionKey, limit: u32) -> StoreResult<Vec<HistoryEntry>>;
+    /// The definitions that the entries of this table are right for, in the order of their hashes.
+    async fn table_definitions(&self, pipeline: &str) -> StoreResult<Vec<StoredDefinition>>;
+
+    /// One partition from one snapshot: its entry, and its changes, newest first, at most `limit`.
+    async fn partition(
+        &self,
+        pipeline: &str,
+        key: &PartitionKey,
+        limit: u32,
+    ) -> StoreResult<(Option<CatalogEntry>, Vec<HistoryEntry>)>;
 
     /// What the sweeper may do with these attempts' staging folders, in the order given.
     async fn staging_verdicts(&self, folders: &[(RunId, ClaimToken)]) -> StoreResult<Vec<StagingVerdict>>;

@@ -71,7 +71,6 @@ pub(super) fn definition(row: &Row) -> StoreResult<StoredDefinition> {
 pub(super) fn known_key(row: &Row) -> StoreResult<KnownKey> {
     Ok(KnownKey {
         run_id: run_id(row)?,
-        state: state(row)?,
         asked: row.json::<Asked>("asked")?,
         fingerprint: Fingerprint(row.text("fingerprint")?),
         accepted_with: definition(row)?,

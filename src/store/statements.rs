@@ -30,6 +30,10 @@ pub(super) struct Statements {
     pub(super) reserve_scope: &'static str,
     /// A run that ended lets go of its partitions. 1 run.
     pub(super) release_scope: &'static str,
+    /// What was asked. 1 run.
+    pub(super) asked: &'static str,
+    /// Other runs that have not ended and overlap the run, in their order. 1 run, 2 limit.
+    pub(super) overlapping_runs: &'static str,
     /// 1 principal, 2 key.
     pub(super) known_key: &'static str,
     /// A run's control state, and nobody else moves it until the transaction ends. 1 run.
@@ -40,15 +44,23 @@ pub(super) struct Statements {
     pub(super) lost_runs: &'static str,
     /// The committing run to be resumed next. 1 now.
     pub(super) unfinished_run: &'static str,
-    /// The due queued run with the lowest number that overlaps no held run and no queued run with a lower number.
+    /// The due queued run with the lowest number that overlaps no held run and no queued run with a lower number. Where
+    /// two that name their partitions overlap, the held one has the lower number: it had it when it was claimed, and
+    /// keeps it while it is held. So the lowest number has the partition, held or queued, and no other need be looked at.
     /// 1 now, 2 its pipeline or null, 3 list of pipelines to pass over.
     pub(super) next_run: &'static str,
+    /// Unless it is decided or has ended; its documents are not read. 1 run, 2 now, 3 error.
+    pub(super) fail_unreadable: &'static str,
+    /// A committing run's next claim. 1 run, 2 its time.
+    pub(super) put_off_unreadable: &'static str,
     /// 1 run, 2 number, 3 worker, 4 token, 5 now.
     pub(super) insert_attempt: &'static str,
     /// The one that goes on, if any. 1 run, 2 now, 3 outcome, 4 error.
     pub(super) end_open_attempt: &'static str,
     /// How the token's attempt ended. 1 run, 2 token.
     pub(super) attempt_outcome: &'static str,
+    /// How many attempts have failed since the decision, its own included. 1 run, 2 the decided token.
+    pub(super) publish_failures: &'static str,
     /// How many partitions a run has, and how many of them are decided. 1 run.
     pub(super) scope_size: &'static str,
     /// For partitions of the scope and no other. 1 run, 2 list of decisions.
@@ -69,15 +81,18 @@ pub(super) struct Statements {
     pub(super) add_history: &'static str,
     /// 1 run, 2 pipeline, 3 list of keys or null for all, 4 definition, 5 now.
     pub(super) put_entries: &'static str,
-    /// 1 run, 2 pipeline, 3 list of keys or null for all, 4 definition, 5 now.
+    /// The file is the same to the byte; what is told of it may not be, under a new definition. 1 run, 2 pipeline, 3 list
+    /// of keys or null for all, 4 definition, 5 now.
     pub(super) confirm_entries: &'static str,
     /// 1 run, 2 pipeline, 3 list of keys or null for all.
     pub(super) delete_entries: &'static str,
     /// 1 run.
+    pub(super) run_state: &'static str,
+    /// 1 run.
     pub(super) run: &'static str,
     /// 1 run.
     pub(super) run_partitions: &'static str,
-    /// 1 run.
+    /// The last ones, in order. 1 run, 2 limit.
     pub(super) attempts: &'static str,
     /// Summaries, newest first. 1 pipeline, 2 state, 3 after, 4 before, 5 smaller id (each may be null), 6 limit.
     pub(super) list: &'static str,
@@ -95,6 +110,8 @@ pub(super) struct Statements {
     pub(super) page: &'static str,
     /// 1 pipeline, 2 list of keys or null for all.
     pub(super) entries: &'static str,
+    /// The definitions that the catalog's entries are right for. 1 pipeline.
+    pub(super) table_definitions: &'static str,
     /// 1 pipeline, 2 partition, 3 limit.
     pub(super) history: &'static str,
     /// 1 list of runs.

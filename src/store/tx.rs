@@ -4,6 +4,7 @@ use super::statements::Statements;
 use super::{Change, Clock, StoreError, StoreResult};
 use crate::run::{ClaimToken, RunId};
 use chrono::{DateTime, Utc};
+use futures::TryStreamExt;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sqlx::pool::PoolConnection;
@@ -221,6 +222,9 @@ impl Bus {
     }
 }
 
+/// Tells all that listen, once the transaction is committed. 1 channel, 2 list of payloads.
+const NOTIFY: &str = "select pg_notify($1, payload) from json_array_elements_text($2::json) as told(payload)";
+
 /// A transaction. Dropped without [`Tx::commit`], nothing of it happened.
 pub(super) struct Tx {
     /// The statements in this database's dialect.
@@ -271,6 +275,30 @@ impl Tx {
         }
     }
 
+    /// Each row of a statement as it comes in, so that all of them need not fit in memory.
+    pub(super) async fn each(
+        &mut self,
+        sql: &'static str,
+        values: Vec<Value>,
+        mut take: impl FnMut(Row) -> StoreResult<()> + Send,
+    ) -> StoreResult<()> {
+        match &mut self.open {
+            Open::Sqlite { tx, .. } => {
+                let mut rows = bind_sqlite(sql, values).fetch(&mut **tx);
+                while let Some(row) = rows.try_next().await? {
+                    take(Row::Sqlite(row))?;
+                }
+            }
+            Open::Postgres { connection, limit } => {
+                let mut rows = bind_postgres(sql, values).fetch(&mut **connection.get()?);
+                while let Some(row) = within(*limit, rows.try_next()).await? {
+                    take(Row::Postgres(row))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// The first row of a statement, if any.
     pub(super) async fn optional(&mut self, sql: &'static str, values: Vec<Value>) -> StoreResult<Option<Row>> {
         Ok(self.rows(sql, values).await?.into_iter().next())
@@ -283,7 +311,9 @@ impl Tx {
 
     /// Tells waiters of a change, once the transaction is committed.
     pub(super) fn announce(&mut self, change: Change) {
-        self.changes.push(change);
+        if !self.changes.contains(&change) {
+            self.changes.push(change);
+        }
     }
 
     /// Makes [`Tx::commit`] undo everything.
@@ -300,9 +330,9 @@ impl Tx {
             Open::Sqlite { tx, .. } if self.undone => tx.rollback().await?,
             Open::Sqlite { tx, .. } => tx.commit().await?,
             Open::Postgres { mut connection, limit } => {
-                for change in &self.changes {
-                    let told =
-                        bind_postgres("select pg_notify($1, $2)", values![Bus::CHANNEL, self.bus.payload(change)]);
+                if !self.changes.is_empty() {
+                    let payloads: Vec<String> = self.changes.iter().map(|change| self.bus.payload(change)).collect();
+                    let told = bind_postgres(NOTIFY, values![Bus::CHANNEL, json(&payloads)?]);
                     within(limit, told.execute(&mut **connection.get()?)).await?;
                 }
                 let end = if self.undone { "rollback" } else { "commit" };

@@ -1,5 +1,6 @@
 //! Verifying: the catalog against the files.
 
+use super::disk;
 use super::look::DataFile;
 use super::{IdentityError, TableError, TableResult, Warehouse, identity, staging};
 use crate::partition::{PartitionKey, PartitionSpec};
@@ -90,6 +91,11 @@ impl Warehouse {
         Ok(names
             .filter(|name| !own.contains(&name.as_str()) && !identity::KNOWN_NAMES.contains(&name.as_str()))
             .collect())
+    }
+
+    /// Whether a name at the root can be a table: a folder that is named as pipelines are.
+    pub fn is_table(&self, name: &str) -> bool {
+        self.table_folder(name).is_ok_and(|folder| disk::is_folder(&folder).unwrap_or(false))
     }
 
     fn verify_entry(&self, pipeline: &str, entry: &CatalogEntry) -> TableResult<Option<Finding>> {

@@ -5,7 +5,7 @@ use super::{Attempt, PAUSE, Worker};
 use crate::run::{AttemptOutcome, ClaimToken, FailureClass, Run, RunError, Stage};
 use crate::store::{Ended, Fenced, StoreError};
 use crate::table::TableError;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 impl Worker {
     /// The heartbeat stopped the attempt.
@@ -16,9 +16,7 @@ impl Worker {
             // Cancellation is not allowed once a run is decided, so the state of the database tells.
             Stop::CancelAsked => self.end(attempt.run, attempt.token, AttemptOutcome::Cancelled, None, None).await,
             Stop::Shutdown if decided => {
-                let detail = format!("{} shut down while it published", self.settings.name);
-                let error = service_error("worker-shut-down", "The worker shut down", detail);
-                self.hand_back(attempt.run, attempt.token, Duration::ZERO, &error).await;
+                self.hand_back(attempt, Duration::ZERO, AttemptOutcome::Released, None).await;
             }
             Stop::Shutdown => self.end(attempt.run, attempt.token, AttemptOutcome::Released, None, None).await,
         }
@@ -32,10 +30,13 @@ impl Worker {
             FailureClass::Service => before.service,
             FailureClass::Compute => before.compute,
             FailureClass::Lost => {
-                return self.end(attempt.run, attempt.token, AttemptOutcome::Lost, Some(error), None).await;
+                // So that between its tries other runs get their turn.
+                let before = attempt.run.attempts.iter().filter(|a| a.outcome == Some(AttemptOutcome::Lost)).count();
+                let delay = Duration::from_secs(1 << before.min(6));
+                return self.end(attempt.run, attempt.token, AttemptOutcome::Lost, Some(error), Some(delay)).await;
             }
         };
-        let rule = attempt.definition.retry.rule(error.class);
+        let rule = attempt.retry.rule(error.class);
         let delay = rule.delay(failures, self.settings.retry_delay_seconds, jitter());
         self.end(attempt.run, attempt.token, AttemptOutcome::Failed, Some(error), delay).await;
     }
@@ -57,12 +58,13 @@ impl Worker {
             None => tracing::info!("the attempt ended: {}", outcome.as_str()),
         }
         let ended = Ended { outcome, error, retry_after, max_lost_workers: self.settings.max_lost_workers };
-        // Where the database does not answer, the lease runs out and the next worker takes over.
-        for _ in 0..3 {
+        // Where the database does not answer for so long, the lease has run out and the next worker takes over.
+        let until = Instant::now() + self.settings.lease;
+        loop {
             match self.store.end_attempt(run.id, token, &ended).await {
                 Ok(Fenced::Done) => return self.remove_attempt(run, token).await,
                 Ok(Fenced::Lost) => return lease_lost("ending the attempt"),
-                Err(StoreError::Unavailable(error)) => {
+                Err(StoreError::Unavailable(error)) if Instant::now() < until => {
                     tracing::warn!(%error, "the attempt's end could not be recorded, trying again");
                     tokio::time::sleep(PAUSE).await;
                 }
@@ -72,15 +74,20 @@ impl Worker {
     }
 
     /// Hands the lease back with a due time, so that this worker is free; publishing is tried for as long as it takes.
-    pub(super) async fn postpone(&self, run: &Run, token: ClaimToken, error: &RunError) {
-        let failed = run.attempts.iter().rev().take_while(|a| a.outcome == Some(AttemptOutcome::Failed)).count();
-        let delay = Duration::from_secs(1 << failed.min(6));
+    pub(super) async fn postpone(&self, attempt: &Attempt<'_>, error: &RunError) {
+        let delay = Duration::from_secs(1 << attempt.publish_failures.min(6));
         tracing::error!(error.kind = %error.kind, error.detail = %error.detail, delay_seconds = delay.as_secs(), "publishing failed");
-        self.hand_back(run, token, delay, error).await;
+        self.hand_back(attempt, delay, AttemptOutcome::Failed, Some(error)).await;
     }
 
-    pub(super) async fn hand_back(&self, run: &Run, token: ClaimToken, delay: Duration, error: &RunError) {
-        match self.store.postpone_publish(run.id, token, delay, error).await {
+    async fn hand_back(
+        &self,
+        attempt: &Attempt<'_>,
+        delay: Duration,
+        outcome: AttemptOutcome,
+        error: Option<&RunError>,
+    ) {
+        match self.store.postpone_publish(attempt.run.id, attempt.token, delay, outcome, error).await {
             Ok(Fenced::Done) => {}
             Ok(Fenced::Lost) => lease_lost("handing the lease back"),
             Err(error) => tracing::error!(%error, "the lease could not be handed back; it will run out"),
@@ -114,6 +121,15 @@ fn jitter() -> f64 {
 
 pub(super) fn compute_error(kind: &str, title: &str, detail: String) -> RunError {
     RunError { kind: kind.to_owned(), title: title.to_owned(), detail, class: FailureClass::Compute }
+}
+
+/// A run that takes too long takes as long the next time.
+pub(super) fn time_limit(seconds: u32) -> RunError {
+    let detail = format!(
+        "the computation was stopped after {seconds} s, which is limits.timeout_seconds of the pipeline; expected it to be \
+         done by then"
+    );
+    compute_error("time-limit", "The run took too long", detail)
 }
 
 pub(super) fn service_error(kind: &str, title: &str, detail: String) -> RunError {

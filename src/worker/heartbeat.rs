@@ -18,6 +18,15 @@ pub(super) enum Stop {
     Shutdown,
 }
 
+/// What is held: a run, under a token, for so long without a renewal.
+pub(super) struct Hold {
+    pub(super) id: RunId,
+    pub(super) token: ClaimToken,
+    pub(super) lease: Duration,
+    /// When the claim was sent.
+    pub(super) since: Instant,
+}
+
 /// A running heartbeat; it ends when this is dropped.
 pub(super) struct Heartbeat {
     /// Cancelled when the attempt must stop.
@@ -27,18 +36,19 @@ pub(super) struct Heartbeat {
 }
 
 impl Heartbeat {
-    /// Starts to renew. `shutdown` stops the attempt as [`Stop::Shutdown`].
+    /// Starts to renew. `changes` were subscribed to before the claim, so that a cancellation right after it is heard;
+    /// `shutdown` stops the attempt as [`Stop::Shutdown`].
     pub(super) fn start(
         store: Arc<dyn RunStore>,
-        id: RunId,
-        token: ClaimToken,
-        lease: Duration,
+        changes: broadcast::Receiver<Change>,
+        hold: Hold,
         progress: watch::Receiver<Progress>,
         shutdown: CancellationToken,
     ) -> Self {
         let stop = CancellationToken::new();
         let (tell, why) = watch::channel(None);
-        let beat = Beat { changes: store.changes(), store, id, token, lease, progress };
+        let Hold { id, token, lease, since } = hold;
+        let beat = Beat { changes, store, id, token, lease, since, progress };
         let stopping = stop.clone();
         let task = tokio::spawn(async move {
             let reason = tokio::select! {
@@ -69,6 +79,7 @@ struct Beat {
     id: RunId,
     token: ClaimToken,
     lease: Duration,
+    since: Instant,
     progress: watch::Receiver<Progress>,
 }
 
@@ -85,8 +96,8 @@ impl Beat {
     /// what protects the table is the token and the publish lock.
     async fn run(mut self) -> Stop {
         let margin = self.lease / 10;
-        let mut trusted_until = Instant::now() + self.lease - margin;
-        let mut next = Instant::now() + self.lease / 3;
+        let mut trusted_until = self.since + self.lease - margin;
+        let mut next = self.since + self.lease / 3;
         loop {
             self.wait(next).await;
             let sent = Instant::now();
@@ -119,7 +130,9 @@ impl Beat {
             loop {
                 match self.changes.recv().await {
                     Ok(Change::Run(id)) if id == self.id => return,
-                    Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
+                    Ok(_) => {}
+                    // The cancellation may be among what was missed.
+                    Err(broadcast::error::RecvError::Lagged(_)) => return,
                     Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
                 }
             }

@@ -2,7 +2,9 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod crash;
+mod engine;
 mod http;
+mod order;
 mod sample;
 mod service;
 mod store;

@@ -98,7 +98,8 @@ impl Books {
                 ),
             )
         };
-        let over = |rejected: u64, of: u64| rejected as f64 > definition.max_rejected * of as f64;
+        // The quotient is rounded as the setting was when it was read, so that exactly the share allowed is allowed.
+        let over = |rejected: u64, of: u64| rejected > 0 && rejected as f64 / of as f64 > definition.max_rejected;
         for (index, rejected) in &self.nowhere {
             let Some(file) = files.get(*index) else { continue };
             if over(*rejected, file.rows()) {

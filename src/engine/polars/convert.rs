@@ -94,9 +94,9 @@ fn to_float(raw: pl::Expr, found: &pl::DataType, to: &pl::DataType) -> Option<Co
             |_, field| Ok(pl::Field::new(field.name().clone(), pl::DataType::Float32)),
         ))),
         found if found.is_integer() => {
-            let whole = if single { 1i128 << 24 } else { 1i128 << 53 };
+            let kept = move |v: &i128| if single { (*v as f32) as i128 == *v } else { (*v as f64) as i128 == *v };
             let wide = raw.cast(pl::DataType::Int128);
-            Some(losing(map_exact(wide, to.clone(), move |v| (v.abs() <= whole).then_some(v))))
+            Some(losing(map_exact(wide, to.clone(), move |v| Some(v).filter(kept))))
         }
         _ => None,
     }

@@ -63,6 +63,18 @@ pub(super) fn absolute(column: pl::Column) -> pl::PolarsResult<pl::Column> {
     map_i128(&column.cast(&pl::DataType::Int128)?, i128::checked_abs)?.cast(&to)
 }
 
+/// `a / b` over doubles. Polars multiplies by the reciprocal of a divisor that is one value, and so gives other digits
+/// for it, and for a batch of a single row.
+pub(super) fn quotients(columns: &mut [pl::Column]) -> pl::PolarsResult<pl::Column> {
+    let [a, b] = columns else {
+        return Err(pl::PolarsError::ComputeError("a division has two operands".into()));
+    };
+    let (a, b) = (a.as_materialized_series(), b.as_materialized_series());
+    let divided: pl::Float64Chunked =
+        pl::arity::broadcast_binary_elementwise(a.f64()?, b.f64()?, |a: Option<f64>, b: Option<f64>| Some(a? / b?));
+    Ok(divided.into_column())
+}
+
 /// The nearest double of `value * 10^-scale`.
 #[expect(clippy::needless_pass_by_value, reason = "the signature that the engine's maps have")]
 pub(super) fn to_float(column: pl::Column, scale: u8) -> pl::PolarsResult<pl::Column> {
@@ -103,11 +115,20 @@ pub(super) fn from_double(x: f64, precision: u8, scale: u8) -> Option<i128> {
             return (c.abs() < limit).then_some(c);
         }
     }
-    let unscaled = from_text(&format!("{x:e}"), scale)?;
+    let unscaled = from_text(&shortest_text(x), scale)?;
     (unscaled.unsigned_abs() < limit.unsigned_abs()).then_some(unscaled)
 }
 
-/// `d.ddde±x` as an unscaled integer, rounded half away from zero.
+/// The shortest decimal text that gives `x` back, as `d.ddde±x`; of two such, the nearest, and of two as near, the one with an
+/// even last digit, as in Java. (The standard shortest text takes the upper one.)
+fn shortest_text(x: f64) -> String {
+    let shortest = format!("{x:e}");
+    let part = shortest.split_once('e').and_then(|(mantissa, _)| mantissa.split_once('.'));
+    let digits = part.map_or(0, |(_, part)| part.len());
+    format!("{x:.digits$e}")
+}
+
+/// `d.ddde±x` as an unscaled integer, rounded half away from zero; none where it does not fit 128 bits.
 fn from_text(text: &str, scale: u8) -> Option<i128> {
     let (mantissa, exponent) = text.split_once('e')?;
     let exponent: i32 = exponent.parse().ok()?;
@@ -115,12 +136,12 @@ fn from_text(text: &str, scale: u8) -> Option<i128> {
     let digits: i128 = format!("{whole}{part}").parse().ok()?;
     // digits * 10^shift is the value at the wanted scale.
     let shift = exponent - i32::try_from(part.len()).ok()? + i32::from(scale);
-    match u8::try_from(shift) {
-        Ok(up) => digits.checked_mul(10i128.checked_pow(u32::from(up))?),
-        Err(_) => {
-            let down = u8::try_from(-shift).unwrap_or(u8::MAX);
-            if down > 38 { Some(0) } else { rescale_one(digits, down, 0, Rounding::HalfAwayFromZero) }
-        }
+    if shift >= 0 {
+        return digits.checked_mul(10i128.checked_pow(shift.unsigned_abs())?);
+    }
+    match u8::try_from(shift.unsigned_abs()) {
+        Ok(down) if down <= 38 => rescale_one(digits, down, 0, Rounding::HalfAwayFromZero),
+        _ => Some(0),
     }
 }
 
@@ -133,12 +154,25 @@ mod tests {
         let cents = |x| from_double(x, 18, 2);
         assert_eq!([cents(1.145), cents(0.125), cents(-0.125)], [Some(115), Some(13), Some(-13)]);
         assert_eq!([cents(1e16), cents(f64::NAN), cents(f64::NEG_INFINITY)], [None, None, None]);
+        assert_eq!([cents(1e300), cents(-1e256), cents(f64::MAX)], [None, None, None]);
         assert_eq!(
             [cents(9_999_999_999_999.99), cents(1e15), cents(1e-300)],
             [Some(999_999_999_999_999), Some(100_000_000_000_000_000), Some(0)]
         );
         assert_eq!(from_double(0.1, 38, 30), Some(10i128.pow(29)));
         assert_eq!(from_double(2.675, 5, 2), Some(268), "the text is 2.675 although the double is below it");
+        assert_eq!([cents(1e270), cents(1e300), cents(f64::MIN)], [None; 3], "no size is too large to be out of range");
+    }
+
+    #[test]
+    fn of_two_texts_as_near_the_even_one_is_taken() {
+        // Doubles of this size are 0.25 apart: the last digit of 17 is 2 or 3, 7 or 8.
+        for (x, cents) in [
+            (1_882_805_223_416_777.0 + 0.25, 188_280_522_341_677_720),
+            (1_712_721_711_370_399.0 + 0.75, 171_272_171_137_039_980),
+        ] {
+            assert_eq!([from_double(x, 18, 2), from_double(-x, 18, 2)], [Some(cents), Some(-cents)], "{x}");
+        }
     }
 
     #[test]
@@ -147,7 +181,7 @@ mod tests {
         for _ in 0..200_000 {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let x = (seed >> 11) as f64 / 1e6 - 4e9;
-            let slow = from_text(&format!("{x:e}"), 2);
+            let slow = from_text(&shortest_text(x), 2);
             assert_eq!(from_double(x, 18, 2), slow, "{x}");
         }
     }

@@ -29,7 +29,11 @@ pub(super) struct LocalListing<'a> {
 impl Listing for LocalListing<'_> {
     fn is_file(&self, path: &str) -> io::Result<bool> {
         match std::fs::metadata(self.root.join(path)) {
-            Ok(found) => Ok(found.is_file()),
+            Ok(found) if found.is_file() => Ok(true),
+            Ok(found) => {
+                let what = if found.is_dir() { "a folder" } else { "no regular file" };
+                Err(io::Error::new(io::ErrorKind::InvalidInput, format!("it is {what}, expected a file")))
+            }
             Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(false),
             Err(e) => Err(e),
         }
@@ -147,6 +151,15 @@ impl LookedAt {
             "A source file changed while it was read",
             format!("{}: had {} bytes when the attempt began, {found}", self.planned.path, self.stamp.bytes),
         ))
+    }
+
+    /// Reads the contract's columns as they are, and keeps nothing of them.
+    pub(super) fn read_through(&self, definition: &Definition) -> pl::PolarsResult<()> {
+        let columns = definition.source.columns.iter().map(|c| pl::col(c.name.as_str()));
+        super::query::open(self)?
+            .select(columns.map(|c| c.is_null().any(true)).collect::<Vec<_>>())
+            .collect_with_engine(pl::Engine::Streaming)?;
+        Ok(())
     }
 
     /// The partition values of each row group that statistics place wholly in one partition.
@@ -271,6 +284,13 @@ fn physical_types(
         )
     };
     let mut out = Vec::new();
+    // The reader takes the whole schema in, with the columns that are not asked for.
+    for field in schema.iter_values() {
+        if readable(field).is_none() {
+            let found = &field.dtype;
+            return Err(broken(&field.name, format!("found {found:?}, which this version cannot read")));
+        }
+    }
     for column in &definition.source.columns {
         let Some(field) = schema.get(column.name.as_str()) else {
             let names: Vec<&str> = schema.iter_names().map(|n| n.as_str()).collect();
@@ -285,4 +305,42 @@ fn physical_types(
         out.push(found);
     }
     Ok(out)
+}
+
+/// The type of a column; none where the reader knows none, which it says by panicking.
+fn readable(field: &pl::ArrowField) -> Option<pl::DataType> {
+    std::panic::catch_unwind(|| pl::DataType::from_arrow_field(field)).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use crate::pipeline::sources::Serves;
+    use ::polars::prelude::NamedFrom;
+    use std::io::Write;
+
+    #[test]
+    fn a_file_that_changed_or_went_is_told() {
+        let text = "name = \"t\"\n[source]\nformat = \"parquet\"\npath = \"a.parquet\"\n[source.columns]\nx = \"int64\"\n\
+                    [partition]\np = { value_of = \"x\" }\n[measures]\nn = \"count(*)\"\n";
+        let definition = crate::pipeline::parse(text, "test").unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.parquet");
+        let mut frame = pl::DataFrame::new_infer_height(vec![pl::Series::new("x".into(), [1i64, 2]).into()]).unwrap();
+        pl::ParquetWriter::new(File::create(&path).unwrap()).finish(&mut frame).unwrap();
+        let planned = PlannedFile { path: "a.parquet".to_owned(), serves: Serves::Scope };
+        let looked_at = LookedAt::open(&definition, dir.path(), planned, Allowed::All).unwrap();
+        assert_eq!(looked_at.check_unchanged(), Ok(()));
+
+        let told = || looked_at.check_unchanged().unwrap_err().to_string();
+        let bytes = looked_at.stamp.bytes;
+        File::options().append(true).open(&path).unwrap().write_all(b"more").unwrap();
+        assert_eq!(
+            told(),
+            format!("a.parquet: had {bytes} bytes when the attempt began, it has {} bytes now", bytes + 4)
+        );
+        std::fs::remove_file(&path).unwrap();
+        assert!(told().ends_with("it is gone"), "{}", told());
+    }
 }

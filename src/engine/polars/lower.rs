@@ -55,7 +55,10 @@ impl Lowering<'_> {
             Node::Literal(literal) => literal_of(literal, &expr.data_type),
             Node::Arithmetic(operator, a, b) => self.arithmetic(*operator, a, b, &expr.data_type),
             Node::Negate(x) if x.data_type.is_float() => lit(0.0) - self.expr(x),
-            Node::Negate(x) => self.exact(x, digits(&expr.data_type)).map(exact::negate, keep_type),
+            Node::Negate(x) => {
+                let negative = self.exact(x, digits(&expr.data_type)).map(exact::negate, keep_type);
+                negative.cast(inner_type(&expr.data_type))
+            }
             Node::Compare(operator, a, b) => self.compare(*operator, a, b),
             Node::And(a, b) => self.expr(a).and(self.expr(b)),
             Node::Or(a, b) => self.expr(a).or(self.expr(b)),
@@ -98,7 +101,10 @@ impl Lowering<'_> {
             Arithmetic::Add => result.0 + result.1,
             Arithmetic::Subtract => result.0 - result.1,
             Arithmetic::Multiply => result.0 * result.1,
-            Arithmetic::Divide => result.0 / result.1,
+            Arithmetic::Divide => result.0.map_many(exact::quotients, &[result.1], |_, fields| {
+                let name = fields.first().map(|field| field.name().clone()).unwrap_or_default();
+                Ok(pl::Field::new(name, pl::DataType::Float64))
+            }),
         };
         value.cast(inner_type(to))
     }
@@ -156,6 +162,7 @@ impl Lowering<'_> {
                     .cast(inner_type(to))
             }
             to if to.is_exact() && x.data_type.is_exact() => self.exact(x, digits(to)).cast(inner_type(to)),
+            DataType::Date => self.wall(x).cast(inner_type(to)),
             to => self.expr(x).cast(inner_type(to)),
         }
     }
@@ -239,7 +246,7 @@ impl Lowering<'_> {
     fn truncate(&self, x: &Expr, unit: Unit) -> pl::Expr {
         let to = inner_type(&x.data_type);
         match &x.data_type {
-            DataType::Datetime(Some(_)) => time::truncate_zoned(self.expr(x), self.definition.timezone, unit).cast(to),
+            DataType::Datetime(Some(_)) => time::truncate_zoned(self.expr(x), self.definition.timezone, unit, to),
             _ => time::truncate_wall(self.expr(x), unit, to),
         }
     }
@@ -305,8 +312,8 @@ fn like_regex(pattern: &str) -> String {
         match c {
             '%' => out.push_str(".*"),
             '_' => out.push('.'),
-            c if c.is_alphanumeric() || c == ' ' => out.push(c),
-            c if c.is_ascii() => {
+            // Only what has a meaning: an escaped < or > would be the edge of a word.
+            '\\' | '.' | '+' | '*' | '?' | '(' | ')' | '|' | '[' | ']' | '{' | '}' | '^' | '$' => {
                 out.push('\\');
                 out.push(c);
             }

@@ -176,9 +176,9 @@ fn text_or_number(value: &pl::AnyValue<'_>) -> Option<Scalar> {
     match value {
         pl::AnyValue::Null => None,
         pl::AnyValue::Boolean(x) => Some(Scalar::Bool(*x)),
-        // JSON has no numbers for what is not finite.
-        pl::AnyValue::Float64(x) => x.is_finite().then_some(Scalar::Float(*x)),
-        pl::AnyValue::Float32(x) => x.is_finite().then_some(Scalar::Float(f64::from(*x))),
+        // What is no number is neither the least nor the greatest of anything.
+        pl::AnyValue::Float64(x) => (!x.is_nan()).then_some(Scalar::Float(*x)),
+        pl::AnyValue::Float32(x) => (!x.is_nan()).then_some(Scalar::Float(f64::from(*x))),
         pl::AnyValue::String(x) => Some(Scalar::Text((*x).to_owned())),
         pl::AnyValue::StringOwned(x) => Some(Scalar::Text(x.to_string())),
         pl::AnyValue::Date(days) => {

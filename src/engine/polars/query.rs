@@ -8,6 +8,7 @@ use super::scope::{value_name, value_of};
 use crate::partition::PartitionValue;
 use crate::pipeline::sources::Serves;
 use crate::pipeline::{Aggregate, Definition, Expr};
+use ::polars::io::HiveOptions;
 use ::polars::prelude as pl;
 use ::polars::prelude::lit;
 use std::sync::Arc;
@@ -103,17 +104,28 @@ pub(super) fn scan(
     stretches: &[(u64, u64)],
     rows_read: &Arc<AtomicU64>,
 ) -> pl::PolarsResult<Vec<pl::LazyFrame>> {
-    let args = pl::ScanArgsParquet { glob: false, cache: false, use_statistics: false, ..Default::default() };
     let whole = stretches == [(0, file.rows())];
-    let path = file.path.to_string_lossy();
     let mut out = Vec::new();
     for (offset, length) in stretches {
-        let frame = pl::LazyFrame::scan_parquet(pl::PlRefPath::new(path.as_ref()), args.clone())?;
+        let frame = open(file)?;
         let frame =
             if whole { frame } else { frame.slice(i64::try_from(*offset).unwrap_or(i64::MAX), index_size(*length)) };
         out.push(judged(definition, file, index, frame, rows_read));
     }
     Ok(out)
+}
+
+/// The rows of a file as they are.
+pub(super) fn open(file: &LookedAt) -> pl::PolarsResult<pl::LazyFrame> {
+    // Folders named like key=value are no columns: what a file says of itself counts.
+    let args = pl::ScanArgsParquet {
+        glob: false,
+        cache: false,
+        use_statistics: false,
+        hive_options: HiveOptions::new_disabled(),
+        ..Default::default()
+    };
+    pl::LazyFrame::scan_parquet(pl::PlRefPath::new(file.path.to_string_lossy().as_ref()), args)
 }
 
 fn index_size(rows: u64) -> pl::IdxSize {
@@ -212,7 +224,16 @@ pub(super) fn group(definition: &Definition, judged: pl::LazyFrame) -> pl::LazyF
 /// The aggregates that a measure is made of.
 fn parts(definition: &Definition, at: usize, aggregate: &Aggregate) -> Vec<pl::Expr> {
     let name = |part: &str| measure_column(at, part);
-    let value = |x: &Expr| lower(definition, x);
+    // A constant is one value in Polars, and not one for each row of the group.
+    let value = |x: &Expr| {
+        let value = lower(definition, x);
+        let has_column = value.into_iter().any(|part| matches!(part, pl::Expr::Column(_)));
+        if has_column {
+            value
+        } else {
+            pl::when(pl::col(VERDICT).is_not_null()).then(value).otherwise(lit(pl::Null {}))
+        }
+    };
     match aggregate {
         Aggregate::CountRows => Vec::new(),
         Aggregate::Count(x) => vec![value(x).count().cast(pl::DataType::Int64).alias(name("count"))],

@@ -4,32 +4,72 @@ use crate::partition::Transform;
 use crate::pipeline::DataType;
 use crate::pipeline::expr::Unit;
 use ::polars::prelude as pl;
-use ::polars::prelude::{IntoColumn, lit};
-use chrono::{Datelike, NaiveDate};
+use ::polars::prelude::IntoColumn;
+use chrono::{DateTime, Offset, TimeZone};
+use chrono_tz::Tz;
 
-const HOUR: i64 = 3_600_000_000;
+const SECOND: i64 = 1_000_000;
+const HOUR: i64 = 3600 * SECOND;
 const DAY: i64 = 24 * HOUR;
 /// The first and the last day that a key can name: years 0001 to 9999.
 const FIRST_DAY: i64 = -719_162;
 const LAST_DAY: i64 = 2_932_896;
 
 /// A zone as Polars names it.
-pub(super) fn zone(tz: chrono_tz::Tz) -> pl::TimeZone {
+pub(super) fn zone(tz: Tz) -> pl::TimeZone {
     pl::TimeZone::from_chrono(&tz)
 }
 
-/// Naive wall-clock microseconds of a date, a naive or a zoned datetime.
-pub(super) fn wall_clock(value: pl::Expr, data_type: &DataType, timezone: chrono_tz::Tz) -> pl::Expr {
+/// Naive wall-clock microseconds of a date, a naive or a zoned datetime; null for an instant so far away that the
+/// calendar ends before it.
+pub(super) fn wall_clock(value: pl::Expr, data_type: &DataType, timezone: Tz) -> pl::Expr {
     let naive = pl::DataType::Datetime(pl::TimeUnit::Microseconds, None);
     match data_type {
         DataType::Datetime(None) => value,
-        DataType::Datetime(Some(_)) => value.dt().convert_time_zone(zone(timezone)).dt().replace_time_zone(
-            None,
-            lit("raise"),
-            pl::NonExistent::Raise,
-        ),
+        DataType::Datetime(Some(_)) => map_micros(value, naive, move |utc| wall_of(utc, timezone)),
         _ => value.cast(naive),
     }
+}
+
+/// Maps the microseconds of a datetime to those of another type. Polars' own changes of time zone panic or fail the
+/// query where one value lies outside the calendar or in a gap of the clocks.
+fn map_micros(value: pl::Expr, to: pl::DataType, f: impl Fn(i64) -> Option<i64> + Send + Sync + 'static) -> pl::Expr {
+    let field_type = to.clone();
+    value.map(
+        move |column| {
+            let physical = column.as_materialized_series().to_physical_repr().into_owned();
+            let mapped: pl::Int64Chunked =
+                pl::arity::unary_elementwise(physical.i64()?, |v: Option<i64>| v.and_then(&f));
+            mapped.into_column().cast(&to)
+        },
+        move |_, field| Ok(pl::Field::new(field.name().clone(), field_type.clone())),
+    )
+}
+
+/// What the clocks of a zone show at an instant.
+fn wall_of(utc: i64, timezone: Tz) -> Option<i64> {
+    if timezone == Tz::UTC {
+        return Some(utc);
+    }
+    let at = DateTime::from_timestamp_micros(utc)?.naive_utc();
+    let offset = timezone.offset_from_utc_datetime(&at).fix().local_minus_utc();
+    utc.checked_add(i64::from(offset) * SECOND)
+}
+
+/// The first instant at which the clocks of a zone show this time or, where they leap over it, a later one.
+fn first_instant(wall: i64, timezone: Tz) -> Option<i64> {
+    let local = DateTime::from_timestamp_micros(wall)?.naive_utc();
+    if let Some(first) = timezone.from_local_datetime(&local).earliest() {
+        return Some(first.timestamp_micros());
+    }
+    // No zone is further from UTC than two days, and clocks leap at whole seconds.
+    let (mut before, mut after) = (-2 * DAY / SECOND, 2 * DAY / SECOND);
+    while after - before > 1 {
+        let middle = before + (after - before) / 2;
+        let shows = wall_of(wall.checked_add(middle * SECOND)?, timezone)?;
+        if shows < wall { before = middle } else { after = middle }
+    }
+    wall.checked_add(after * SECOND)
 }
 
 /// The count that a time transform makes of wall-clock microseconds (see [`crate::partition::PartitionValue`]); null
@@ -91,17 +131,12 @@ pub(super) fn truncate_wall(value: pl::Expr, unit: Unit, to: pl::DataType) -> pl
     )
 }
 
-/// The start of the period, in `timezone`, of an instant. Hours and minutes are cut in UTC, where the zone is.
-pub(super) fn truncate_zoned(value: pl::Expr, timezone: chrono_tz::Tz, unit: Unit) -> pl::Expr {
-    let every = match unit {
-        Unit::Year => "1y",
-        Unit::Month => "1mo",
-        Unit::Week => "1w",
-        Unit::Day => "1d",
-        Unit::Hour => "1h",
-        Unit::Minute => "1m",
-    };
-    value.dt().convert_time_zone(zone(timezone)).dt().truncate(lit(every))
+/// The first instant of the period, in `timezone`, of an instant. Hours and minutes are cut in UTC, where the zone is.
+pub(super) fn truncate_zoned(value: pl::Expr, timezone: Tz, unit: Unit, to: pl::DataType) -> pl::Expr {
+    map_micros(value, to, move |utc| {
+        let start = start(wall_of(utc, timezone)?, unit)?;
+        if timezone == Tz::UTC { Some(start) } else { first_instant(start, timezone) }
+    })
 }
 
 fn start(micros: i64, unit: Unit) -> Option<i64> {
@@ -114,21 +149,26 @@ fn start(micros: i64, unit: Unit) -> Option<i64> {
         Unit::Day => of_days(day),
         // 1970-01-01 was a Thursday.
         Unit::Week => of_days(day - (day + 3).rem_euclid(7)),
-        Unit::Month => of_days(first_of(civil(day).0, civil(day).1)?),
-        Unit::Year => of_days(first_of(civil(day).0, 1)?),
+        Unit::Month => of_days(first_of(civil(day).0, civil(day).1)),
+        Unit::Year => of_days(first_of(civil(day).0, 1)),
     }
 }
 
-fn first_of(year: i64, month: i64) -> Option<i64> {
-    let date = NaiveDate::from_ymd_opt(i32::try_from(year).ok()?, u32::try_from(month).ok()?, 1)?;
-    Some(i64::from(date.num_days_from_ce()) - 719_163)
+/// The first day of a month, the other way round.
+fn first_of(year: i64, month: i64) -> i64 {
+    let from_march = if month > 2 { month - 3 } else { month + 9 };
+    let shifted = if month > 2 { year } else { year - 1 };
+    let era = shifted.div_euclid(400);
+    let year_of_era = shifted.rem_euclid(400);
+    let in_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + (153 * from_march + 2) / 5;
+    era * 146_097 + in_era - 719_468
 }
 
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
-    use chrono::{NaiveDateTime, Timelike};
+    use chrono::{Datelike, NaiveDate, NaiveDateTime, Timelike};
 
     fn micros(text: &str) -> i64 {
         text.parse::<NaiveDateTime>().unwrap().and_utc().timestamp_micros()
@@ -139,6 +179,7 @@ mod tests {
         for day in (FIRST_DAY..=LAST_DAY).step_by(97).chain([FIRST_DAY, LAST_DAY]) {
             let date = NaiveDate::from_num_days_from_ce_opt(i32::try_from(day + 719_163).unwrap()).unwrap();
             assert_eq!(civil(day), (i64::from(date.year()), i64::from(date.month())), "{date}");
+            assert_eq!(first_of(civil(day).0, civil(day).1), day - i64::from(date.day0()), "{date}");
         }
         let at = micros("1969-12-31T23:30:00");
         assert_eq!(period(at, Transform::HourOf), Some(-1));
@@ -157,5 +198,22 @@ mod tests {
         assert_eq!(text(Unit::Week).to_string(), "2024-02-26 00:00:00");
         assert_eq!(text(Unit::Day).day(), 29);
         assert_eq!((text(Unit::Hour).hour(), text(Unit::Minute).minute()), (23, 59));
+    }
+
+    #[test]
+    fn zoned_periods_start_at_their_first_instant() {
+        let day = |utc: &str, zone| {
+            let start = start(wall_of(micros(utc), zone).unwrap(), Unit::Day).unwrap();
+            DateTime::from_timestamp_micros(first_instant(start, zone).unwrap()).unwrap().naive_utc().to_string()
+        };
+        assert_eq!(day("2024-03-31T12:00:00", Tz::Europe__Berlin), "2024-03-30 23:00:00");
+        assert_eq!(day("2024-10-27T23:30:00", Tz::Europe__Berlin), "2024-10-27 23:00:00");
+        // Midnight was leapt over, and in Havana it came twice.
+        assert_eq!(day("2017-10-15T12:00:00", Tz::America__Sao_Paulo), "2017-10-15 03:00:00");
+        assert_eq!(day("2023-11-05T05:30:00", Tz::America__Havana), "2023-11-05 04:00:00");
+        for far in [i64::MIN, i64::MAX] {
+            assert_eq!(wall_of(far, Tz::Europe__Berlin), None);
+            assert_eq!(wall_of(far, Tz::UTC), Some(far));
+        }
     }
 }

@@ -4,7 +4,7 @@ use crate::http::body::member;
 use crate::http::problem::FieldError;
 use crate::partition::{KeyError, PartitionKey, PartitionSpec};
 use crate::pipeline::Definition;
-use crate::run::{Asked, AskedPartitions, Mode};
+use crate::run::{Asked, AskedPartitions, Mode, OnOverlap};
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,6 +17,10 @@ const MAX_ERRORS: usize = 100;
 
 /// How often, on average, a request may name the same partition.
 const MAX_REPEATS: usize = 10;
+
+/// The most partitions that a request may name with its repeats, whatever the server's limits: so a repetition is read
+/// whatever they were when the first was accepted.
+const MAX_NAMED: usize = 1_000_000;
 
 /// The body of a submission.
 #[derive(Debug, Clone, serde::Deserialize, ToSchema)]
@@ -32,6 +36,10 @@ pub struct SubmitRequest {
     #[serde(default)]
     #[schema(schema_with = mode_schema)]
     pub mode: Option<String>,
+    /// What happens where a run that has not ended overlaps this one: `wait` (the default) or `refuse`.
+    #[serde(default)]
+    #[schema(schema_with = on_overlap_schema)]
+    pub on_overlap: Option<OnOverlap>,
     /// What a failed or cancelled run under the same key becomes.
     #[serde(default)]
     pub if_failed: Option<IfFailed>,
@@ -62,33 +70,71 @@ pub enum PartitionAsked {
     Fields(BTreeMap<String, String>),
 }
 
+/// How much one list of partitions may name.
+#[derive(Debug, Clone, Copy)]
+struct ListLimits {
+    /// The most partitions.
+    max_keys: usize,
+    /// The most with their repeats.
+    max_named: usize,
+}
+
+impl ListLimits {
+    fn at_acceptance(max_partitions: usize) -> Self {
+        Self { max_keys: max_partitions, max_named: max_partitions.saturating_mul(MAX_REPEATS).min(MAX_NAMED) }
+    }
+
+    /// As many partitions as then, named at least as often, whatever the server's limits are by now.
+    fn at_replay(asked: &Asked) -> Self {
+        Self { max_keys: asked.partitions.0.len(), max_named: MAX_NAMED }
+    }
+}
+
 impl SubmitRequest {
     /// What is asked, read by a definition of the pipeline that it names; or everything that is wrong with it.
     pub(super) fn read(&self, definition: &Definition, max_partitions: usize) -> Result<Asked, Vec<FieldError>> {
+        self.read_within(definition, ListLimits::at_acceptance(max_partitions))
+    }
+
+    fn read_within(&self, definition: &Definition, limits: ListLimits) -> Result<Asked, Vec<FieldError>> {
         let mut errors = Vec::new();
         let mode = self.mode().unwrap_or_else(|error| {
             errors.push(error);
             // Assumed so that the partitions are looked at too.
             if self.partitions.is_some() { Mode::Overwrite } else { Mode::Full }
         });
-        let partitions = self.partitions(mode, &definition.partition, max_partitions).unwrap_or_else(|more| {
+        let partitions = self.partitions(mode, &definition.partition, limits).unwrap_or_else(|more| {
             errors.extend(more);
             AskedPartitions(Vec::new())
         });
-        if errors.is_empty() { Ok(Asked { pipeline: self.pipeline.clone(), mode, partitions }) } else { Err(errors) }
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        let on_overlap = self.on_overlap.unwrap_or_default();
+        Ok(Asked { pipeline: self.pipeline.clone(), mode, partitions, on_overlap })
     }
 
-    /// The fields in which this request differs from what was asked before, read by the definition of that time. What
-    /// cannot be read by it was not asked then.
-    pub(super) fn differences(&self, asked: &Asked, definition: &Definition) -> Vec<&'static str> {
+    /// What is asked again, read by a definition that may be another than that of the first time.
+    pub(super) fn read_again(&self, asked: &Asked, definition: &Definition) -> Option<Asked> {
+        self.read_within(definition, ListLimits::at_replay(asked)).ok()
+    }
+
+    /// The fields in which this request differs from what was asked before, read by the definition of that time; or,
+    /// without it, literally. What cannot be read so was not asked then.
+    pub(super) fn differences(&self, asked: &Asked, definition: Option<&Definition>) -> Vec<&'static str> {
         let mode = self.mode().ok();
-        // As many as then, whatever the limit is by now.
-        let count = asked.partitions.0.len();
-        let partitions = self.partitions(mode.unwrap_or(asked.mode), &definition.partition, count).ok();
+        let partitions = match definition {
+            Some(definition) => {
+                let limits = ListLimits::at_replay(asked);
+                self.partitions(mode.unwrap_or(asked.mode), &definition.partition, limits).ok()
+            }
+            None => self.literal_partitions(),
+        };
         let fields = [
             ("pipeline", self.pipeline == asked.pipeline),
             ("mode", mode == Some(asked.mode)),
             ("partitions", partitions.as_ref() == Some(&asked.partitions)),
+            ("on_overlap", self.on_overlap.unwrap_or_default() == asked.on_overlap),
         ];
         fields.into_iter().filter(|(_, same)| !same).map(|(name, _)| name).collect()
     }
@@ -106,7 +152,23 @@ impl SubmitRequest {
         }
     }
 
-    fn partitions(&self, mode: Mode, spec: &PartitionSpec, max: usize) -> Result<AskedPartitions, Vec<FieldError>> {
+    /// The entries as if each were canonical text already; none where one is not even a text.
+    fn literal_partitions(&self) -> Option<AskedPartitions> {
+        let list = self.partitions.as_deref().unwrap_or_default();
+        let texts = list.iter().map(|item| match item {
+            PartitionAsked::Text(text) => Some(PartitionKey::from_canonical(text)),
+            PartitionAsked::Fields(_) => None,
+        });
+        let keys = texts.collect::<Option<BTreeSet<_>>>()?;
+        Some(AskedPartitions(keys.into_iter().collect()))
+    }
+
+    fn partitions(
+        &self,
+        mode: Mode,
+        spec: &PartitionSpec,
+        limits: ListLimits,
+    ) -> Result<AskedPartitions, Vec<FieldError>> {
         let wrong = |detail: String| Err(vec![FieldError::new("/partitions", detail)]);
         match (mode, self.partitions.as_deref()) {
             (Mode::Full, None) => Ok(AskedPartitions(Vec::new())),
@@ -117,27 +179,37 @@ impl SubmitRequest {
                 "absent or null, expected a list of partitions (or mode full to rebuild the whole table)".to_owned(),
             ),
             (Mode::Overwrite, Some([])) => wrong("empty, expected at least one partition".to_owned()),
-            (Mode::Overwrite, Some(list)) => read_list(list, spec, max),
+            (Mode::Overwrite, Some(list)) => read_list(list, spec, limits),
         }
     }
 }
 
 /// Reads the list into sorted and unique keys.
-fn read_list(list: &[PartitionAsked], spec: &PartitionSpec, max: usize) -> Result<AskedPartitions, Vec<FieldError>> {
+fn read_list(
+    list: &[PartitionAsked],
+    spec: &PartitionSpec,
+    limits: ListLimits,
+) -> Result<AskedPartitions, Vec<FieldError>> {
+    let ListLimits { max_keys, max_named } = limits;
+    let too_many = |detail: String| Err(vec![FieldError::new("/partitions", detail)]);
     let mut keys = BTreeSet::new();
     let mut errors = Vec::new();
     let mut named = 0usize;
     for (index, item) in list.iter().enumerate() {
-        match item.read(spec, max) {
+        match item.read(spec, max_keys) {
             Ok(more) => {
                 named = named.saturating_add(more.len());
                 keys.extend(more);
             }
             Err(error) => errors.push(FieldError::new(format!("/partitions/{index}{}", error.member), error.detail)),
         }
-        if keys.len() > max || named > max.saturating_mul(MAX_REPEATS) {
-            let detail = format!("found more than {max} partitions, which is the limit for one run");
-            return Err(vec![FieldError::new("/partitions", detail)]);
+        if keys.len() > max_keys {
+            return too_many(format!("found more than {max_keys} partitions, which is the limit for one run"));
+        }
+        if named > max_named {
+            return too_many(format!(
+                "names partitions more than {max_named} times, repeats counted, which is the limit"
+            ));
         }
         if errors.len() >= MAX_ERRORS {
             break;
@@ -247,5 +319,15 @@ fn mode_schema() -> Object {
         .schema_type(SchemaType::from_iter([Type::String, Type::Null]))
         .enum_values(Some([serde_json::json!("overwrite"), serde_json::json!("full"), serde_json::Value::Null]))
         .description(Some("`overwrite` (the default) replaces the named partitions, `full` rebuilds the whole table."))
+        .build()
+}
+
+fn on_overlap_schema() -> Object {
+    ObjectBuilder::new()
+        .schema_type(SchemaType::from_iter([Type::String, Type::Null]))
+        .enum_values(Some([serde_json::json!("wait"), serde_json::json!("refuse"), serde_json::Value::Null]))
+        .description(Some(
+            "Where a run that has not ended overlaps this one: `wait` (the default) for it, or `refuse` with 409.",
+        ))
         .build()
 }

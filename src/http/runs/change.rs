@@ -73,8 +73,8 @@ pub(super) async fn cancel(
             ("Location" = String, description = "Where the run is"),
         )),
         (status = 404, description = "There is no such run", body = ProblemDetails, content_type = "application/problem+json"),
-        (status = 409, description = "It has not failed and was not cancelled, its last attempt is another, or the \
-            pipeline no longer has what it names", body = ProblemDetails, content_type = "application/problem+json"),
+        (status = 409, description = "It has not failed and was not cancelled, its last attempt is another, the \
+            pipeline no longer has what it names, or other runs are in the way of one that was not to wait", body = ProblemDetails, content_type = "application/problem+json"),
         (status = 422, description = "The body is not valid", body = ProblemDetails, content_type = "application/problem+json"),
         (status = 503, description = "The database does not answer, or not in time", body = ProblemDetails, content_type = "application/problem+json"),
     ),
@@ -98,6 +98,7 @@ pub(super) async fn retry(
     match api.store.retry(run.id, if_attempt, &definition).await? {
         Retried::Queued => queued(&find(&api, &id).await?),
         Retried::Unknown => Err(Problem::NoSuchRun(id)),
+        Retried::Overlaps(runs) => Err(Problem::OverlappingRuns(runs)),
         Retried::NotAllowed { state, last_attempt } => Err(not_allowed(run.id, state, last_attempt, if_attempt)),
     }
 }

@@ -37,6 +37,8 @@ pub(in crate::http) struct PipelineDetail<'a> {
     measures: Vec<MeasureView<'a>>,
     /// The share of rows that may be rejected.
     max_rejected: f64,
+    /// How long an attempt may compute, in seconds; null for as long as it takes.
+    timeout_seconds: Option<u32>,
     /// The pipeline file.
     text: &'a str,
 }
@@ -121,6 +123,7 @@ impl<'a> From<&'a Definition> for PipelineDetail<'a> {
                 .map(|m| MeasureView { name: &m.name, data_type: m.data_type.to_string(), rolls_up_by: m.fold() })
                 .collect(),
             max_rejected: d.max_rejected,
+            timeout_seconds: d.limits.timeout_seconds,
             text: &d.text,
         }
     }

@@ -108,6 +108,7 @@ fn the_hash_is_of_the_meaning() {
         ("count(*)", "count(kind)"),
         ("[measures]", "[where]\nsql = \"size > 1\"\n[measures]"),
         ("[measures]", "[retry]\nsource = { attempts = 9 }\n[measures]"),
+        ("[measures]", "[limits]\ntimeout_seconds = 60\n[measures]"),
     ];
     let mut seen = vec![hash(SMALL)];
     for (from, to) in other {
@@ -176,6 +177,16 @@ fn keys_and_values_are_checked_where_they_stand() {
         "source.neighbours: expected a whole number from 0 to 1000",
     );
     refused("[measures]", "[retry]\nlost = {}\n[measures]", "retry.lost: unknown key, expected one of source, service");
+    refused(
+        "[measures]",
+        "[limits]\ntimeout = 9\n[measures]",
+        "limits.timeout: unknown key, expected one of timeout_seconds",
+    );
+    refused(
+        "[measures]",
+        "[limits]\ntimeout_seconds = 0\n[measures]",
+        "limits.timeout_seconds: expected a whole number",
+    );
     refused("[measures]", "[retry.source]\nattempts = 0\n[measures]", "retry.source.attempts: expected a whole number");
     refused("[measures]", "[retry.source]\ndelay_seconds = 900\n[measures]", "retry.source.delay_seconds: 900 is more");
     refused("[measures]", "[where]\n[measures]", "where.sql: is missing, expected a condition");

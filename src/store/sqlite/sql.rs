@@ -4,6 +4,29 @@
 
 use crate::store::statements::Statements;
 
+/// A listing of summaries, newest first, over the index of what narrows it.
+macro_rules! list {
+    ($narrowed:literal, $id:literal) => {
+        concat!(
+            r"
+        select r.id, r.pipeline, r.idempotency_key, r.mode, r.state, r.attempts, r.error, r.created_at, r.started_at, r.ended_at,
+            (select count(*) from run_partitions p where p.run_id = r.id) as partitions
+        from runs r ",
+            $narrowed,
+            r"
+            and (?1 is null or r.pipeline = ?1)
+            and (?2 is null or r.state = ?2)
+            and (?3 is null or r.created_at > ?3)
+            and (?4 is null or r.created_at < ?4)
+            and (?5 is null or ",
+            $id,
+            " < ?5) order by ",
+            $id,
+            " desc limit ?6"
+        )
+    };
+}
+
 pub(in crate::store) const STATEMENTS: Statements = Statements {
     ping: r"select 1 as one",
     identity: r"select database_id, warehouse_id from meta",
@@ -38,8 +61,24 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         join run_partitions p on p.run_id = r.id
         where r.id = ?1 and r.mode = 'overwrite'",
     release_scope: r"delete from reservations where run_id = ?1",
+    asked: r"select asked from runs where id = ?1",
+    overlapping_runs: r"
+        select o.id
+        from runs r
+        join runs o indexed by runs_active on o.pipeline = r.pipeline
+        where r.id = ?1
+            and o.id <> r.id
+            and o.state in ('queued', 'running', 'committing')
+            and (r.mode = 'full' or o.mode = 'full' or exists (
+                select 1
+                from reservations mine
+                join reservations theirs on theirs.pipeline = mine.pipeline and theirs.partition = mine.partition
+                where mine.run_id = r.id and theirs.run_id = o.id
+            ))
+        order by o.sequence
+        limit ?2",
     known_key: r"
-        select r.id, r.state, r.asked, r.fingerprint, d.hash, d.pipeline, d.text
+        select r.id, r.asked, r.fingerprint, d.hash, d.pipeline, d.text
         from runs r join definitions d on d.hash = r.accepted_with
         where r.principal = ?1 and r.idempotency_key = ?2",
     lock_run: r"
@@ -75,9 +114,12 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
             and not exists (
                 select 1
                 from reservations mine
-                join reservations theirs on theirs.pipeline = mine.pipeline and theirs.partition = mine.partition
-                join runs o on o.id = theirs.run_id
-                where mine.run_id = r.id and o.id <> r.id and (o.state <> 'queued' or o.sequence < r.sequence)
+                where mine.run_id = r.id
+                    and mine.sequence > (
+                        select min(theirs.sequence)
+                        from reservations theirs
+                        where theirs.pipeline = mine.pipeline and theirs.partition = mine.partition
+                    )
             )
             and not exists (
                 select 1
@@ -98,9 +140,21 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
             ))
         order by r.sequence
         limit 1",
+    fail_unreadable: r"
+        update runs set
+            state = 'failed', cancel_requested = false, claim_token = null, lease_until = null, progress = null,
+            error = ?3, ended_at = ?2
+        where id = ?1 and state in ('queued', 'running')",
+    put_off_unreadable: r"
+        update runs set claim_token = null, lease_until = ?2, due_at = ?2
+        where id = ?1 and state = 'committing'",
     insert_attempt: r"insert into attempts (run_id, number, worker, token, started_at) values (?1, ?2, ?3, ?4, ?5)",
     end_open_attempt: r"update attempts set ended_at = ?2, outcome = ?3, error = ?4 where run_id = ?1 and ended_at is null",
     attempt_outcome: r"select outcome from attempts where run_id = ?1 and token = ?2",
+    publish_failures: r"
+        select count(*) as failures
+        from attempts
+        where run_id = ?1 and outcome = 'failed' and number >= (select number from attempts where token = ?2)",
     scope_size: r"select count(*) as partitions, count(outcome) as decided from run_partitions where run_id = ?1",
     decide_scope: r"
         update run_partitions set
@@ -120,7 +174,7 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         from run_partitions p
         left join catalog c on c.pipeline = ?2 and c.partition = p.partition
         where p.run_id = ?1
-            and (p.outcome in ('created', 'replaced', 'cleared') or (p.outcome = 'unchanged' and c.definition <> ?4))
+            and (p.outcome in ('created', 'replaced', 'cleared') or (p.outcome = 'unchanged' and (c.definition <> ?4 or c.content <> p.content)))
             and (?3 is null or p.partition in (select value from json_each(?3)))",
     raise_version: r"
         insert into tables (pipeline, version) values (?1, ?2)
@@ -132,7 +186,7 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         from run_partitions p
         left join catalog c on c.pipeline = ?2 and c.partition = p.partition
         where p.run_id = ?1
-            and (p.outcome in ('created', 'replaced', 'cleared') or (p.outcome = 'unchanged' and c.definition <> ?4))
+            and (p.outcome in ('created', 'replaced', 'cleared') or (p.outcome = 'unchanged' and (c.definition <> ?4 or c.content <> p.content)))
             and (?3 is null or p.partition in (select value from json_each(?3)))",
     put_entries: r"
         insert into catalog (pipeline, partition, content, run_id, committed_at, definition)
@@ -143,71 +197,36 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
             content = excluded.content, run_id = excluded.run_id, committed_at = excluded.committed_at,
             definition = excluded.definition, confirmed_by = null, confirmed_at = null",
     confirm_entries: r"
-        update catalog set definition = ?4, confirmed_by = ?1, confirmed_at = ?5
-        where pipeline = ?2 and partition in (
-            select p.partition from run_partitions p where p.run_id = ?1 and p.outcome = 'unchanged' and (?3 is null or p.partition in (select value from json_each(?3)))
-        )",
+        update catalog set content = p.content, definition = ?4, confirmed_by = ?1, confirmed_at = ?5
+        from run_partitions p
+        where catalog.pipeline = ?2
+            and catalog.partition = p.partition
+            and p.run_id = ?1
+            and p.outcome = 'unchanged'
+            and (?3 is null or p.partition in (select value from json_each(?3)))",
     delete_entries: r"
         delete from catalog
         where pipeline = ?2 and partition in (
             select p.partition from run_partitions p where p.run_id = ?1 and p.outcome = 'cleared' and (?3 is null or p.partition in (select value from json_each(?3)))
         )",
+    run_state: r"select state from runs where id = ?1",
     run: r"
         select id, principal, idempotency_key, pipeline, mode, state, definition, sequence, cancel_requested, progress, error, rows,
             sources, warnings, created_at, started_at, ended_at, due_at
         from runs
         where id = ?1",
     run_partitions: r"select partition, outcome, file, content, previous from run_partitions where run_id = ?1 order by partition",
-    attempts: r"select number, worker, started_at, ended_at, outcome, error from attempts where run_id = ?1 order by number",
-    list: r"
-        select r.id, r.pipeline, r.idempotency_key, r.mode, r.state, r.attempts, r.error, r.created_at, r.started_at, r.ended_at,
-            (select count(*) from run_partitions p where p.run_id = r.id) as partitions
-        from runs r
-        where true
-            and (?1 is null or r.pipeline = ?1)
-            and (?2 is null or r.state = ?2)
-            and (?3 is null or r.created_at > ?3)
-            and (?4 is null or r.created_at < ?4)
-            and (?5 is null or r.id < ?5)
-        order by r.id desc
-        limit ?6",
-    list_of_pipeline: r"
-        select r.id, r.pipeline, r.idempotency_key, r.mode, r.state, r.attempts, r.error, r.created_at, r.started_at, r.ended_at,
-            (select count(*) from run_partitions p where p.run_id = r.id) as partitions
-        from runs r
-        where r.pipeline = ?1
-            and (?1 is null or r.pipeline = ?1)
-            and (?2 is null or r.state = ?2)
-            and (?3 is null or r.created_at > ?3)
-            and (?4 is null or r.created_at < ?4)
-            and (?5 is null or r.id < ?5)
-        order by r.id desc
-        limit ?6",
-    list_in_state: r"
-        select r.id, r.pipeline, r.idempotency_key, r.mode, r.state, r.attempts, r.error, r.created_at, r.started_at, r.ended_at,
-            (select count(*) from run_partitions p where p.run_id = r.id) as partitions
-        from runs r
-        where r.state = ?2
-            and (?1 is null or r.pipeline = ?1)
-            and (?2 is null or r.state = ?2)
-            and (?3 is null or r.created_at > ?3)
-            and (?4 is null or r.created_at < ?4)
-            and (?5 is null or r.id < ?5)
-        order by r.id desc
-        limit ?6",
-    list_of_partition: r"
-        select r.id, r.pipeline, r.idempotency_key, r.mode, r.state, r.attempts, r.error, r.created_at, r.started_at, r.ended_at,
-            (select count(*) from run_partitions p where p.run_id = r.id) as partitions
-        from runs r
-        join run_partitions named on named.run_id = r.id
-        where named.partition = ?7
-            and (?1 is null or r.pipeline = ?1)
-            and (?2 is null or r.state = ?2)
-            and (?3 is null or r.created_at > ?3)
-            and (?4 is null or r.created_at < ?4)
-            and (?5 is null or named.run_id < ?5)
-        order by named.run_id desc
-        limit ?6",
+    attempts: r"
+        select number, worker, started_at, ended_at, outcome, error
+        from (select * from attempts where run_id = ?1 order by number desc limit ?2) as last
+        order by number",
+    list: list!("where true", "r.id"),
+    list_of_pipeline: list!("where r.pipeline = ?1", "r.id"),
+    list_in_state: list!("where r.state = ?2", "r.id"),
+    list_of_partition: list!(
+        "join run_partitions named on named.run_id = r.id where named.partition = ?7",
+        "named.run_id"
+    ),
     version: r"select version from tables where pipeline = ?1",
     contents: r"
         select content
@@ -228,6 +247,11 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         from catalog
         where pipeline = ?1 and (?2 is null or partition in (select value from json_each(?2)))
         order by partition",
+    table_definitions: r"
+        select hash, pipeline, text
+        from definitions
+        where hash in (select definition from catalog where pipeline = ?1)
+        order by hash",
     history: r"
         select version, run_id, committed_at, outcome, content, definition
         from history

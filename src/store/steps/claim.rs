@@ -2,14 +2,17 @@
 
 use super::attempt::close;
 use super::{lock, read, save};
-use crate::run::{AttemptOutcome, RunId, State};
+use crate::run::{AttemptOutcome, FailureClass, RunError, RunId, State};
 use crate::store::head::Head;
 use crate::store::tx::{Tx, json, values};
 use crate::store::{Change, ClaimRequest, Claimed, Ended, StoreError, StoreResult, rows};
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 
 /// How many lost runs one claim takes over.
 const LOST_AT_ONCE: i64 = 100;
+
+/// How long a committing run that cannot be read is left alone.
+const UNREADABLE_PAUSE: TimeDelta = TimeDelta::minutes(1);
 
 /// Pipelines that a claim has passed over.
 #[derive(Debug, Default)]
@@ -28,11 +31,15 @@ pub(super) enum Next {
     None,
 }
 
-/// Ends the attempts of running runs whose lease ran out.
-pub(super) async fn take_over_lost(tx: &mut Tx, request: &ClaimRequest) -> StoreResult<()> {
+/// Ends the attempts of running runs whose lease ran out. `reading` is the run that is being read, here and below.
+pub(super) async fn take_over_lost(
+    tx: &mut Tx,
+    request: &ClaimRequest,
+    reading: &mut Option<RunId>,
+) -> StoreResult<()> {
     let now = tx.now().await?;
     for row in tx.rows(tx.sql.lost_runs, values![now, LOST_AT_ONCE]).await? {
-        let Some(mut head) = lock(tx, RunId(row.id("id")?)).await? else { continue };
+        let Some(mut head) = lock(tx, *reading.insert(RunId(row.id("id")?))).await? else { continue };
         if head.state != State::Running || !head.lease_is_over(now) {
             continue;
         }
@@ -51,10 +58,14 @@ pub(super) async fn take_over_lost(tx: &mut Tx, request: &ClaimRequest) -> Store
 }
 
 /// Claims the committing run that nobody works on, if there is one; it comes before everything queued.
-pub(super) async fn resume(tx: &mut Tx, request: &ClaimRequest) -> StoreResult<Option<Claimed>> {
+pub(super) async fn resume(
+    tx: &mut Tx,
+    request: &ClaimRequest,
+    reading: &mut Option<RunId>,
+) -> StoreResult<Option<Claimed>> {
     let now = tx.now().await?;
     let Some(row) = tx.optional(tx.sql.unfinished_run, values![now]).await? else { return Ok(None) };
-    let Some(mut head) = lock(tx, RunId(row.id("id")?)).await? else { return Ok(None) };
+    let Some(mut head) = lock(tx, *reading.insert(RunId(row.id("id")?))).await? else { return Ok(None) };
     if head.state != State::Committing || !head.lease_is_over(now) {
         return Ok(None);
     }
@@ -64,7 +75,12 @@ pub(super) async fn resume(tx: &mut Tx, request: &ClaimRequest) -> StoreResult<O
 }
 
 /// Claims the next queued run of any pipeline but those passed over, without waiting for anybody.
-pub(super) async fn start_next(tx: &mut Tx, request: &ClaimRequest, passed: &Passed) -> StoreResult<Next> {
+pub(super) async fn start_next(
+    tx: &mut Tx,
+    request: &ClaimRequest,
+    passed: &Passed,
+    reading: &mut Option<RunId>,
+) -> StoreResult<Next> {
     let now = tx.now().await?;
     let over: Vec<&String> = passed.locked.iter().chain(&passed.taken).collect();
     let Some(row) = tx.optional(tx.sql.next_run, values![now, None::<String>, json(&over)?]).await? else {
@@ -74,29 +90,64 @@ pub(super) async fn start_next(tx: &mut Tx, request: &ClaimRequest, passed: &Pas
     if !tx.one(tx.sql.try_lock_pipeline, values![pipeline.as_str()]).await?.flag("locked")? {
         return Ok(Next::Locked(pipeline));
     }
-    match start(tx, request, &pipeline).await? {
+    match start(tx, request, &pipeline, reading).await? {
         Some(claimed) => Ok(Next::Claimed(Box::new(claimed))),
         None => Ok(Next::Taken(pipeline)),
     }
 }
 
 /// Claims the next queued run of a pipeline, waiting for whoever has it.
-pub(super) async fn start_of(tx: &mut Tx, request: &ClaimRequest, pipeline: &str) -> StoreResult<Option<Claimed>> {
+pub(super) async fn start_of(
+    tx: &mut Tx,
+    request: &ClaimRequest,
+    pipeline: &str,
+    reading: &mut Option<RunId>,
+) -> StoreResult<Option<Claimed>> {
     tx.rows(tx.sql.lock_pipeline, values![pipeline]).await?;
-    start(tx, request, pipeline).await
+    start(tx, request, pipeline, reading).await
 }
 
 /// The pipeline is locked, so this statement sees every lower number and every other claim.
-async fn start(tx: &mut Tx, request: &ClaimRequest, pipeline: &str) -> StoreResult<Option<Claimed>> {
+async fn start(
+    tx: &mut Tx,
+    request: &ClaimRequest,
+    pipeline: &str,
+    reading: &mut Option<RunId>,
+) -> StoreResult<Option<Claimed>> {
     let now = tx.now().await?;
-    let Some(row) = tx.optional(tx.sql.next_run, values![now, pipeline, "[]"]).await? else { return Ok(None) };
-    let Some(mut head) = lock(tx, RunId(row.id("id")?)).await? else { return Ok(None) };
-    // It may have been cancelled between the two statements.
-    if head.state != State::Queued {
-        return Ok(None);
+    // The run may be cancelled between the two statements; then the next one is looked for, once.
+    for _ in 0..2 {
+        let Some(row) = tx.optional(tx.sql.next_run, values![now, pipeline, "[]"]).await? else { return Ok(None) };
+        let Some(mut head) = lock(tx, *reading.insert(RunId(row.id("id")?))).await? else { continue };
+        if head.state == State::Queued {
+            // Again: those that it waited for may have ended since.
+            let now = tx.now().await?;
+            head.start(request.token, now, request.lease);
+            return hand_over(tx, &head, request, now).await.map(Some);
+        }
     }
-    head.start(request.token, now, request.lease);
-    hand_over(tx, &head, request, now).await.map(Some)
+    Ok(None)
+}
+
+/// Gives up a run that cannot be read, so that it does not keep workers from the others. It ends as failed; what is
+/// decided cannot fail, so a committing run is put off.
+pub(super) async fn give_up_unreadable(tx: &mut Tx, id: RunId, why: &str) -> StoreResult<()> {
+    let now = tx.now().await?;
+    let error = RunError {
+        kind: "run-unreadable".to_owned(),
+        title: "the run cannot be read".to_owned(),
+        detail: why.to_owned(),
+        class: FailureClass::Service,
+    };
+    if tx.execute(tx.sql.fail_unreadable, values![id, now, json(&error)?]).await? > 0 {
+        close(tx, id, now, AttemptOutcome::Failed, Some(&error)).await?;
+        tx.execute(tx.sql.release_scope, values![id]).await?;
+        tx.announce(Change::Run(id));
+        tx.announce(Change::Queue);
+    } else {
+        tx.execute(tx.sql.put_off_unreadable, values![id, now + UNREADABLE_PAUSE]).await?;
+    }
+    Ok(())
 }
 
 /// Writes the claim down; answers with all that its worker needs.
@@ -104,15 +155,14 @@ async fn hand_over(tx: &mut Tx, head: &Head, request: &ClaimRequest, now: DateTi
     let attempt = values![head.id, head.attempts, request.worker.as_str(), request.token, now];
     tx.execute(tx.sql.insert_attempt, attempt).await?;
     save(tx, head).await?;
-    let decided = match (head.state, head.decided_token) {
-        (State::Committing, Some(token)) => {
-            let partitions = tx.rows(tx.sql.run_partitions, values![head.id]).await?;
-            Some((token, partitions.iter().map(rows::decided).collect::<StoreResult<_>>()?))
-        }
-        _ => None,
-    };
+    let (mut decided, mut publish_failures) = (None, 0);
+    if let (State::Committing, Some(token)) = (head.state, head.decided_token) {
+        let partitions = tx.rows(tx.sql.run_partitions, values![head.id]).await?;
+        decided = Some((token, partitions.iter().map(rows::decided).collect::<StoreResult<_>>()?));
+        publish_failures = tx.one(tx.sql.publish_failures, values![head.id, token]).await?.small_count("failures")?;
+    }
     let definition = rows::definition(&tx.one(tx.sql.definition, values![head.definition.0.as_str()]).await?)?;
     let run = read::run(tx, head.id).await?.ok_or(StoreError::Refused(sqlx::Error::RowNotFound))?;
     let (token, attempt, failures) = (request.token, head.attempts, head.failures);
-    Ok(Claimed { run, token, attempt, failures, definition, decided })
+    Ok(Claimed { run, token, attempt, failures, publish_failures, definition, decided })
 }

@@ -23,7 +23,7 @@ pub(super) async fn begin(tx: &mut Tx, id: RunId, token: ClaimToken, decision: &
         return Ok(Begun::CancelAsked);
     }
     save_decision(tx, &head, decision).await?;
-    head.decide();
+    head.decide(&decision.progress);
     save(tx, &head).await?;
     Ok(Begun::Committing)
 }
@@ -39,7 +39,7 @@ pub(super) async fn finish(tx: &mut Tx, id: RunId, token: ClaimToken) -> StoreRe
     };
     let now = tx.now().await?;
     enter(tx, &head, None, now).await?;
-    head.succeed(now);
+    head.succeed(tx.one(tx.sql.scope_size, values![id]).await?.count("partitions")?, now);
     close(tx, id, now, AttemptOutcome::Succeeded, None).await?;
     save(tx, &head).await?;
     tx.announce(Change::Queue);
@@ -51,15 +51,23 @@ pub(super) async fn postpone(
     id: RunId,
     token: ClaimToken,
     delay: Duration,
-    error: &RunError,
+    outcome: AttemptOutcome,
+    error: Option<&RunError>,
 ) -> StoreResult<Fenced> {
+    if !matches!(outcome, AttemptOutcome::Failed | AttemptOutcome::Released) {
+        let found = outcome.as_str();
+        return Err(StoreError::Setup(format!("publishing was handed back as {found}, expected failed or released")));
+    }
     let Some(mut head) = lock(tx, id).await?.filter(|head| head.held_by(token, State::Committing)) else {
-        return ended_before(tx, id, token, AttemptOutcome::Failed).await;
+        return ended_before(tx, id, token, outcome).await;
     };
     let now = tx.now().await?;
-    head.postpone(after(now, delay), error);
-    close(tx, id, now, AttemptOutcome::Failed, Some(error)).await?;
+    head.postpone(after(now, delay), error.filter(|_| outcome == AttemptOutcome::Failed));
+    close(tx, id, now, outcome, error).await?;
     save(tx, &head).await?;
+    if delay.is_zero() {
+        tx.announce(Change::Queue);
+    }
     Ok(Fenced::Done)
 }
 

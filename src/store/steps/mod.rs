@@ -10,12 +10,13 @@ use super::head::Head;
 use super::tx::{Bus, Tx, values};
 use super::{
     Begun, Cancelled, Change, ClaimRequest, Claimed, Decision, Ended, Fenced, KnownKey, Listing, NewRun,
-    PartitionFilter, QueueDepth, Renewal, Retried, RunFilter, RunStore, StagingVerdict, StoreResult, StoredDefinition,
-    Submitted, rows,
+    PartitionFilter, QueueDepth, Renewal, Retried, RunFilter, RunStore, StagingVerdict, StoreError, StoreResult,
+    StoredDefinition, Submitted, rows,
 };
 use crate::partition::PartitionKey;
 use crate::run::{
-    CatalogEntry, ClaimToken, HistoryEntry, IdempotencyKey, Principal, Progress, Run, RunError, RunId, RunSummary,
+    AttemptOutcome, CatalogEntry, ClaimToken, HistoryEntry, IdempotencyKey, Principal, Progress, Run, RunError, RunId,
+    RunSummary, State,
 };
 use async_trait::async_trait;
 use std::time::Duration;
@@ -93,6 +94,10 @@ impl<D: Database> RunStore for D {
         step!(self, Write, |tx| submit::submit(tx, run))
     }
 
+    async fn state(&self, id: RunId) -> StoreResult<Option<State>> {
+        step!(self, Read, |tx| read::state(tx, id))
+    }
+
     async fn get(&self, id: RunId) -> StoreResult<Option<Run>> {
         step!(self, Read, |tx| read::run(tx, id))
     }
@@ -102,25 +107,18 @@ impl<D: Database> RunStore for D {
     }
 
     async fn claim(&self, request: &ClaimRequest) -> StoreResult<Option<Claimed>> {
-        step!(self, Write, |tx| claim::take_over_lost(tx, request))?;
-        if let Some(claimed) = step!(self, Write, |tx| claim::resume(tx, request))? {
-            return Ok(Some(claimed));
-        }
-        let mut passed = claim::Passed::default();
+        let mut given_up = 0;
         loop {
-            match step!(self, Write, |tx| claim::start_next(tx, request, &passed))? {
-                claim::Next::Claimed(claimed) => return Ok(Some(*claimed)),
-                claim::Next::Locked(pipeline) => passed.locked.push(pipeline),
-                claim::Next::Taken(pipeline) => passed.taken.push(pipeline),
-                claim::Next::None => break,
+            let mut reading = None;
+            match (claim_readable(self, request, &mut reading).await, reading) {
+                (Err(StoreError::Corrupt(why)), Some(id)) if given_up < MAX_GIVEN_UP => {
+                    tracing::error!(run.id = %id, why, "the run cannot be read, it is given up");
+                    step!(self, Write, |tx| claim::give_up_unreadable(tx, id, &why))?;
+                    given_up += 1;
+                }
+                (answer, _) => return answer,
             }
         }
-        for pipeline in &passed.locked {
-            if let Some(claimed) = step!(self, Write, |tx| claim::start_of(tx, request, pipeline))? {
-                return Ok(Some(claimed));
-            }
-        }
-        Ok(None)
     }
 
     async fn renew(&self, id: RunId, token: ClaimToken, lease: Duration, progress: &Progress) -> StoreResult<Renewal> {
@@ -148,9 +146,10 @@ impl<D: Database> RunStore for D {
         id: RunId,
         token: ClaimToken,
         delay: Duration,
-        error: &RunError,
+        outcome: AttemptOutcome,
+        error: Option<&RunError>,
     ) -> StoreResult<Fenced> {
-        step!(self, Write, |tx| commit::postpone(tx, id, token, delay, error))
+        step!(self, Write, |tx| commit::postpone(tx, id, token, delay, outcome, error))
     }
 
     async fn staging_lost(&self, id: RunId, token: ClaimToken, live: &[PartitionKey]) -> StoreResult<Fenced> {
@@ -165,6 +164,10 @@ impl<D: Database> RunStore for D {
         step!(self, Write, |tx| submit::retry(tx, id, if_attempt, definition))
     }
 
+    async fn table_version(&self, pipeline: &str) -> StoreResult<i64> {
+        step!(self, Read, |tx| read::table_version(tx, pipeline))
+    }
+
     async fn partitions(&self, pipeline: &str, filter: &PartitionFilter) -> StoreResult<Listing> {
         step!(self, Read, |tx| read::partitions(tx, pipeline, filter))
     }
@@ -173,8 +176,17 @@ impl<D: Database> RunStore for D {
         step!(self, Read, |tx| read::entries(tx, pipeline, keys))
     }
 
-    async fn history(&self, pipeline: &str, key: &PartitionKey, limit: u32) -> StoreResult<Vec<HistoryEntry>> {
-        step!(self, Read, |tx| read::history(tx, pipeline, key, limit))
+    async fn table_definitions(&self, pipeline: &str) -> StoreResult<Vec<StoredDefinition>> {
+        step!(self, Read, |tx| read::table_definitions(tx, pipeline))
+    }
+
+    async fn partition(
+        &self,
+        pipeline: &str,
+        key: &PartitionKey,
+        limit: u32,
+    ) -> StoreResult<(Option<CatalogEntry>, Vec<HistoryEntry>)> {
+        step!(self, Read, |tx| read::partition(tx, pipeline, key, limit))
     }
 
     async fn staging_verdicts(&self, folders: &[(RunId, ClaimToken)]) -> StoreResult<Vec<StagingVerdict>> {
@@ -184,6 +196,36 @@ impl<D: Database> RunStore for D {
     async fn queue_depth(&self) -> StoreResult<QueueDepth> {
         step!(self, Read, |tx| read::queue_depth(tx))
     }
+}
+
+/// How many unreadable runs one claim gives up.
+const MAX_GIVEN_UP: u32 = 100;
+
+/// Claims; where that stops at a run that cannot be read, `reading` is that run.
+async fn claim_readable<D: Database>(
+    store: &D,
+    request: &ClaimRequest,
+    reading: &mut Option<RunId>,
+) -> StoreResult<Option<Claimed>> {
+    step!(store, Write, |tx| claim::take_over_lost(tx, request, reading))?;
+    if let Some(claimed) = step!(store, Write, |tx| claim::resume(tx, request, reading))? {
+        return Ok(Some(claimed));
+    }
+    let mut passed = claim::Passed::default();
+    loop {
+        match step!(store, Write, |tx| claim::start_next(tx, request, &passed, reading))? {
+            claim::Next::Claimed(claimed) => return Ok(Some(*claimed)),
+            claim::Next::Locked(pipeline) => passed.locked.push(pipeline),
+            claim::Next::Taken(pipeline) => passed.taken.push(pipeline),
+            claim::Next::None => break,
+        }
+    }
+    for pipeline in &passed.locked {
+        if let Some(claimed) = step!(store, Write, |tx| claim::start_of(tx, request, pipeline, reading))? {
+            return Ok(Some(claimed));
+        }
+    }
+    Ok(None)
 }
 
 /// A run's control state, which nobody else moves until the transaction ends.

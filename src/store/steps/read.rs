@@ -1,11 +1,17 @@
 //! What is asked and changes nothing. Each answer is from one snapshot.
 
 use crate::partition::PartitionKey;
-use crate::run::{CatalogEntry, ClaimToken, Content, HistoryEntry, Run, RunId, RunSummary, State, Totals};
+use crate::run::{CatalogEntry, ClaimToken, HistoryEntry, Run, RunId, RunSummary, State, Totals};
 use crate::store::tx::{Tx, json, values};
-use crate::store::{Listing, PartitionFilter, QueueDepth, RunFilter, StagingVerdict, StoreError, StoreResult, rows};
+use crate::store::{
+    Listing, PartitionFilter, QueueDepth, RunFilter, StagingVerdict, StoreError, StoreResult, StoredDefinition, rows,
+};
+use serde::Deserialize;
 use std::collections::HashMap;
 use uuid::Uuid;
+
+/// How many of a run's attempts are read; the last ones.
+const LISTED_ATTEMPTS: u32 = 100;
 
 pub(super) async fn ping(tx: &mut Tx) -> StoreResult<()> {
     tx.one(tx.sql.ping, Vec::new()).await.map(|_| ())
@@ -17,10 +23,14 @@ pub(super) async fn identity(tx: &mut Tx) -> StoreResult<(Uuid, Option<Uuid>)> {
     Ok((row.id("database_id")?, row.optional_id("warehouse_id")?))
 }
 
+pub(super) async fn state(tx: &mut Tx, id: RunId) -> StoreResult<Option<State>> {
+    tx.optional(tx.sql.run_state, values![id]).await?.as_ref().map(rows::state).transpose()
+}
+
 pub(super) async fn run(tx: &mut Tx, id: RunId) -> StoreResult<Option<Run>> {
     let Some(row) = tx.optional(tx.sql.run, values![id]).await? else { return Ok(None) };
     let partitions = tx.rows(tx.sql.run_partitions, values![id]).await?;
-    let attempts = tx.rows(tx.sql.attempts, values![id]).await?;
+    let attempts = tx.rows(tx.sql.attempts, values![id, LISTED_ATTEMPTS]).await?;
     rows::run(&row, &partitions, &attempts).map(Some)
 }
 
@@ -50,14 +60,10 @@ pub(super) async fn list(tx: &mut Tx, filter: &RunFilter) -> StoreResult<Vec<Run
 pub(super) async fn partitions(tx: &mut Tx, pipeline: &str, filter: &PartitionFilter) -> StoreResult<Listing> {
     let text = |key: &Option<PartitionKey>| key.as_ref().map(|key| key.as_str().to_owned());
     let (from, until, after) = (text(&filter.from), text(&filter.until), text(&filter.after));
-    let version = match tx.optional(tx.sql.version, values![pipeline]).await? {
-        Some(row) => row.int("version")?,
-        None => 0,
-    };
-    let contents = tx.rows(tx.sql.contents, values![pipeline, from.clone(), until.clone()]).await?;
-    let contents = contents.iter().map(|row| row.json::<Content>("content")).collect::<StoreResult<Vec<_>>>()?;
-    let rows = contents.iter().try_fold(0_u64, |sum, content| sum.checked_add(content.rows));
-    let rows = rows.ok_or_else(|| StoreError::Corrupt(format!("the rows of {pipeline} add up to more than 2^64")))?;
+    let version = table_version(tx, pipeline).await?;
+    let mut sum = Sum::default();
+    tx.each(tx.sql.contents, values![pipeline, from.clone(), until.clone()], |row| sum.add(row.json("content")?))
+        .await?;
     let limit = i64::from(filter.limit);
     let mut page = tx.rows(tx.sql.page, values![pipeline, from, until, after, limit + 1]).await?;
     let more = page.len() > filter.limit as usize;
@@ -66,10 +72,43 @@ pub(super) async fn partitions(tx: &mut Tx, pipeline: &str, filter: &PartitionFi
         version,
         entries: page.iter().map(rows::catalog_entry).collect::<StoreResult<_>>()?,
         more,
-        partitions: contents.len() as u64,
-        rows,
-        totals: Totals::roll_up(contents.iter().map(|content| &content.totals)),
+        partitions: sum.partitions,
+        rows: sum.rows,
+        totals: sum.totals.unwrap_or_default(),
     })
+}
+
+pub(super) async fn table_version(tx: &mut Tx, pipeline: &str) -> StoreResult<i64> {
+    let row = tx.optional(tx.sql.version, values![pipeline]).await?;
+    row.map_or(Ok(0), |row| row.int("version"))
+}
+
+/// What a listing sums up of a partition's content; the rest is not decoded.
+#[derive(Deserialize)]
+struct Part {
+    rows: u64,
+    totals: Totals,
+}
+
+/// The sum so far: a table may have more partitions than fit in memory at once.
+#[derive(Default)]
+struct Sum {
+    partitions: u64,
+    rows: u64,
+    totals: Option<Totals>,
+}
+
+impl Sum {
+    fn add(&mut self, part: Part) -> StoreResult<()> {
+        let rows = self.rows.checked_add(part.rows);
+        self.rows = rows.ok_or_else(|| StoreError::Corrupt("rows add up to more than 2^64".to_owned()))?;
+        self.partitions += 1;
+        self.totals = Some(match self.totals.take() {
+            Some(sum) => sum.and(&part.totals),
+            None => part.totals,
+        });
+        Ok(())
+    }
 }
 
 pub(super) async fn entries(
@@ -81,14 +120,19 @@ pub(super) async fn entries(
     tx.rows(tx.sql.entries, values![pipeline, keys]).await?.iter().map(rows::catalog_entry).collect()
 }
 
-pub(super) async fn history(
+pub(super) async fn table_definitions(tx: &mut Tx, pipeline: &str) -> StoreResult<Vec<StoredDefinition>> {
+    tx.rows(tx.sql.table_definitions, values![pipeline]).await?.iter().map(rows::definition).collect()
+}
+
+pub(super) async fn partition(
     tx: &mut Tx,
     pipeline: &str,
     key: &PartitionKey,
     limit: u32,
-) -> StoreResult<Vec<HistoryEntry>> {
+) -> StoreResult<(Option<CatalogEntry>, Vec<HistoryEntry>)> {
+    let entry = entries(tx, pipeline, Some(std::slice::from_ref(key))).await?.pop();
     let changes = tx.rows(tx.sql.history, values![pipeline, key.as_str(), limit]).await?;
-    changes.iter().map(rows::history_entry).collect()
+    Ok((entry, changes.iter().map(rows::history_entry).collect::<StoreResult<_>>()?))
 }
 
 pub(super) async fn staging_verdicts(tx: &mut Tx, folders: &[(RunId, ClaimToken)]) -> StoreResult<Vec<StagingVerdict>> {

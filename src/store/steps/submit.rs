@@ -1,13 +1,16 @@
 //! What requests do to runs: submit, cancel, retry.
 
 use super::{lock, read, save};
-use crate::run::{IdempotencyKey, Mode, Principal, RunId};
+use crate::run::{Asked, IdempotencyKey, Mode, OnOverlap, Principal, RunId};
 use crate::store::tx::{Tx, json, values};
 use crate::store::{
     Cancelled, Change, KnownKey, NewRun, Retried, StoreError, StoreResult, StoredDefinition, Submitted, rows,
 };
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
+
+/// How many runs in the way a refusal names.
+const MAX_IN_THE_WAY: u32 = 100;
 
 pub(super) async fn bind_warehouse(tx: &mut Tx, id: Uuid) -> StoreResult<Uuid> {
     tx.execute(tx.sql.bind_warehouse, values![id]).await?;
@@ -25,8 +28,7 @@ pub(super) async fn known_key(
 }
 
 pub(super) async fn submit(tx: &mut Tx, run: &NewRun) -> StoreResult<Submitted> {
-    // Before the number is drawn: so whoever has the pipeline for itself sees every lower number.
-    tx.rows(tx.sql.share_pipeline, values![run.asked.pipeline.as_str()]).await?;
+    take_pipeline(tx, &run.asked.pipeline, run.asked.on_overlap).await?;
     let now = tx.now().await?;
     put_definition(tx, &run.definition, now).await?;
     let sequence = next_sequence(tx).await?;
@@ -48,6 +50,11 @@ pub(super) async fn submit(tx: &mut Tx, run: &NewRun) -> StoreResult<Submitted> 
     }
     tx.execute(tx.sql.insert_scope, values![run.id, json(&run.asked.partitions)?]).await?;
     tx.execute(tx.sql.reserve_scope, values![run.id]).await?;
+    let in_the_way = in_the_way(tx, run.id, run.asked.on_overlap).await?;
+    if !in_the_way.is_empty() {
+        tx.undo();
+        return Ok(Submitted::Overlaps(in_the_way));
+    }
     tx.announce(Change::Run(run.id));
     tx.announce(Change::Queue);
     let accepted = read::run(tx, run.id).await?;
@@ -73,8 +80,10 @@ pub(super) async fn retry(
     if_attempt: Option<u32>,
     definition: &StoredDefinition,
 ) -> StoreResult<Retried> {
-    // As in `submit`. A run's pipeline never changes, so it is the definition's.
-    tx.rows(tx.sql.share_pipeline, values![definition.pipeline.as_str()]).await?;
+    let Some(row) = tx.optional(tx.sql.asked, values![id]).await? else { return Ok(Retried::Unknown) };
+    // What was asked never changes, nor does a run's pipeline, so it is the definition's.
+    let on_overlap = row.json::<Asked>("asked")?.on_overlap;
+    take_pipeline(tx, &definition.pipeline, on_overlap).await?;
     let Some(mut head) = lock(tx, id).await? else { return Ok(Retried::Unknown) };
     if head.pipeline != definition.pipeline {
         let (found, expected) = (&definition.pipeline, &head.pipeline);
@@ -91,8 +100,34 @@ pub(super) async fn retry(
     save(tx, &head).await?;
     undecide(tx, id, head.mode).await?;
     tx.execute(tx.sql.reserve_scope, values![id]).await?;
+    let in_the_way = in_the_way(tx, id, on_overlap).await?;
+    if !in_the_way.is_empty() {
+        tx.undo();
+        return Ok(Retried::Overlaps(in_the_way));
+    }
     tx.announce(Change::Queue);
     Ok(Retried::Queued)
+}
+
+/// Taken before the number is drawn: so whoever has the pipeline for itself sees every lower number.
+///
+/// Waiting requests share it. One that is to be refused has it for itself: of two that share it, neither sees the other's
+/// row, which is not committed yet, and both would be accepted; and one that waits could slip in the same way.
+async fn take_pipeline(tx: &mut Tx, pipeline: &str, on_overlap: OnOverlap) -> StoreResult<()> {
+    let lock = match on_overlap {
+        OnOverlap::Wait => tx.sql.share_pipeline,
+        OnOverlap::Refuse => tx.sql.lock_pipeline,
+    };
+    tx.rows(lock, values![pipeline]).await.map(drop)
+}
+
+/// The runs for whose sake a run is refused.
+async fn in_the_way(tx: &mut Tx, id: RunId, on_overlap: OnOverlap) -> StoreResult<Vec<RunId>> {
+    if on_overlap == OnOverlap::Wait {
+        return Ok(Vec::new());
+    }
+    let rows = tx.rows(tx.sql.overlapping_runs, values![id, MAX_IN_THE_WAY]).await?;
+    rows.iter().map(|row| row.id("id").map(RunId)).collect()
 }
 
 /// Takes back what was decided, and the report with it. The scope of `full` is unknown again.

@@ -23,7 +23,7 @@ async fn a_new_request_is_accepted_and_its_repeat_gives_the_same_run() {
     insta::assert_json_snapshot!("accepted_run", run, {".id" => "[id]", ".definition" => "[sha256]"});
 
     // Field order, partition order, repeats, explicit defaults and nulls, and quotes make no difference.
-    let same = json!({"if_failed": "return", "mode": "overwrite", "idempotency_key": null, "pipeline": "monthly",
+    let same = json!({"if_failed": "return", "mode": "overwrite", "on_overlap": "wait", "idempotency_key": null, "pipeline": "monthly",
         "partitions": [{"month": "2024-01"}, "2024-02", {"from": "2024-01", "to": "2024-02"}]});
     let again = app.submit("\"k\"", &same).await;
     assert_eq!(again.status, StatusCode::OK, "{again:?}");
@@ -65,6 +65,7 @@ async fn a_replay_shows_the_run_as_it_is_now_whatever_the_pipeline_says() {
 #[case(json!({"pipeline": "monthly", "mode": "full"}), &["mode", "partitions"])]
 #[case(json!({"pipeline": "monthly", "mode": "append", "partitions": ["2024-02"]}), &["mode"])]
 #[case(json!({"pipeline": "unheard_of", "partitions": ["2024-02"]}), &["pipeline"])]
+#[case(json!({"pipeline": "monthly", "partitions": ["2024-02"], "on_overlap": "refuse"}), &["on_overlap"])]
 #[tokio::test]
 async fn another_request_under_a_known_key_is_refused(#[case] other: Value, #[case] fields: &[&str]) {
     let app = App::new().await;
@@ -126,6 +127,7 @@ async fn a_key_has_up_to_255_characters() {
 #[case::mode(json!({"pipeline": "monthly", "partitions": ["2024-02"], "mode": "merge"}), "/mode")]
 #[case::full_with_partitions(json!({"pipeline": "monthly", "mode": "full", "partitions": ["2024-02"]}), "/partitions")]
 #[case::if_failed(json!({"pipeline": "monthly", "partitions": ["2024-02"], "if_failed": "ignore"}), "/if_failed")]
+#[case::on_overlap(json!({"pipeline": "monthly", "partitions": ["2024-02"], "on_overlap": "skip"}), "/on_overlap")]
 #[case::no_pipeline(json!({"partitions": ["2024-02"]}), "")]
 #[case::pipeline_null(json!({"pipeline": null, "partitions": ["2024-02"]}), "/pipeline")]
 #[case::two_columns(json!({"pipeline": "hourly", "partitions": ["2024-02-01"]}), "/partitions/0")]
@@ -178,6 +180,22 @@ async fn a_run_names_a_limited_number_of_partitions() {
     app.accepted("k", &range("2024-03")).await;
     let repeated = app.submit("k", &months(&["2024-01", "2024-02", "2024-01", "2024-03", "2024-03"])).await;
     assert_eq!(repeated.status, StatusCode::OK, "repeats make no difference: {repeated:?}");
+}
+
+#[tokio::test]
+async fn a_request_that_is_not_to_wait_is_refused_and_uses_up_nothing() {
+    let app = App::new().await;
+    let first = app.accepted("first", &months(&["2024-02"])).await;
+    let mut body = months(&["2024-02", "2024-03"]);
+    body["on_overlap"] = json!("refuse");
+    for _ in 0..2 {
+        let problem = app.submit("k", &body).await.problem(409, "overlapping-runs");
+        assert_eq!(problem["run_ids"], json!([first]));
+    }
+    app.fail(None).await;
+    let run = app.submit("k", &body).await;
+    assert_eq!(run.status, StatusCode::ACCEPTED, "{run:?}");
+    assert_eq!(app.submit("k", &body).await.json()["id"], run.json()["id"], "its own run is not in its way");
 }
 
 #[tokio::test]

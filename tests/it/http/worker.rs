@@ -62,6 +62,7 @@ impl App {
                 modified: *self.clock.lock().unwrap(),
             }],
             warnings: vec![Warning { kind: "strays-next-door".to_owned(), detail: "raise neighbours".to_owned() }],
+            progress: claimed.run.progress.clone().unwrap(),
         };
         let _ = self.store.begin_commit(claimed.run.id, claimed.token, &decision).await.unwrap();
     }

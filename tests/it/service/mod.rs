@@ -1,15 +1,20 @@
 //! Black-box tests: the real binary, started as an operator would, over both stores.
 
 mod bad_input;
+mod cancel;
 mod crash;
 mod database;
 mod files;
 mod idempotency;
 mod names;
 mod numbers;
+mod order;
 mod partitions;
 mod place;
+mod poison;
 mod server;
+mod shutdown;
+mod slow;
 
 use files::{Column, Trip, summed, write_parquet};
 pub(crate) use files::{Shape, month_of_trips, trips_of};

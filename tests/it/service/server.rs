@@ -1,7 +1,7 @@
 //! A `refrain serve` process, and the calls that an orchestrator makes.
 
 use reqwest::{Client, Method, StatusCode, header::HeaderMap};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -73,6 +73,8 @@ impl Server {
             .stdin(Stdio::null())
             .stdout(output.try_clone().unwrap())
             .stderr(output)
+            // A group of its own, so that a signal can go to all of it, as from a terminal.
+            .process_group(0)
             .kill_on_drop(true)
             .spawn()
             .unwrap();
@@ -128,8 +130,18 @@ impl Server {
     }
 
     /// SIGTERM, and wait for its end.
-    pub(crate) async fn stop(mut self) -> ExitStatus {
+    pub(crate) async fn stop(self) -> ExitStatus {
         self.signal(Signal::TERM);
+        self.ended().await
+    }
+
+    /// SIGTERM to it and to the engines that it started, as a terminal or a supervisor sends it.
+    pub(super) fn stop_group(&self) {
+        kill_process_group(self.pid(), Signal::TERM).unwrap();
+    }
+
+    /// Waits for its end.
+    pub(super) async fn ended(mut self) -> ExitStatus {
         match tokio::time::timeout(STOPS_WITHIN, self.process.wait()).await {
             Ok(status) => status.unwrap(),
             Err(_) => panic!("the server did not stop in time: {}", self.log_tail()),

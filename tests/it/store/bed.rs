@@ -5,7 +5,7 @@ use refrain::store::{PostgresOptions, PostgresStore, RunStore, SqliteOptions, Sq
 use secrecy::SecretString;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::sqlite::SqliteConnectOptions;
-use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
+use sqlx::{AssertSqlSafe, Connection, PgConnection, SqlSafeStr, SqliteConnection};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex};
@@ -41,8 +41,45 @@ impl Bed {
         }
     }
 
+    /// Copies the only run, which names one partition: `ended` times as a cancelled and `queued` times as a queued one,
+    /// with sequence numbers from 1,000,001 on.
+    pub(crate) async fn copy_run(&self, ended: u32, queued: u32) {
+        let (id, json, text) = match &self.database {
+            Database::Sqlite { .. } => {
+                let hex = |bytes: u32| format!("lower(hex(randomblob({bytes})))");
+                let id = [4, 2, 2, 2, 6].map(hex).join(" || '-' || ");
+                (id, "", "")
+            }
+            Database::Postgres(_) => ("gen_random_uuid()".to_owned(), "::json", "::text"),
+        };
+        let copy = |times: u32, state: &str, ended_at: &str, sequence: &str| {
+            format!(
+                "with recursive n(i) as (select 1 union all select i + 1 from n where i < {times})
+                 insert into runs (id, principal, idempotency_key, pipeline, mode, asked, fingerprint, accepted_with,
+                    definition, state, sequence, due_at, created_at, ended_at)
+                 select {id}, principal, '{state}-' || n.i{text}, pipeline, mode, asked{json}, fingerprint, accepted_with,
+                    definition, '{state}', {sequence} n.i, due_at, created_at, {ended_at}
+                 from n cross join (select * from runs order by created_at limit 1) as one"
+            )
+        };
+        for statement in [
+            copy(ended, "cancelled", "created_at", "-"),
+            copy(queued, "queued", "null", "1000000 +"),
+            "insert into run_partitions (run_id, partition) select r.id, one.partition from runs r \
+             cross join (select partition from reservations limit 1) as one where r.sequence <> 1"
+                .to_owned(),
+            "insert into reservations (pipeline, partition, sequence, run_id) select r.pipeline, one.partition, \
+             r.sequence, r.id from runs r cross join (select partition from reservations limit 1) as one \
+             where r.state = 'queued'"
+                .to_owned(),
+            "analyze".to_owned(),
+        ] {
+            self.past_the_store(AssertSqlSafe(statement)).await.unwrap();
+        }
+    }
+
     /// Runs a statement past the store, as no step would.
-    pub(crate) async fn past_the_store(&self, statement: &'static str) -> Result<(), sqlx::Error> {
+    pub(crate) async fn past_the_store(&self, statement: impl SqlSafeStr) -> Result<(), sqlx::Error> {
         match &self.database {
             Database::Sqlite { path, .. } => {
                 let connect = SqliteConnectOptions::new().filename(path).foreign_keys(true);

@@ -3,13 +3,13 @@
 use super::bed::Bed;
 use super::make::{
     LEASE, MAX_LOST_WORKERS, claim, claim_request, complete, decide, decided, definition, error, fail, failed, finish,
-    nothing_to_claim, request, run, state, submit, submitted, try_claim,
+    nothing_to_claim, postpone, release, request, run, state, submit, submitted, try_claim,
 };
 use refrain::run::{AttemptOutcome, FailureClass, Outcome, RunId, Stage, State};
-use refrain::store::{Cancelled, Fenced, RunStore};
+use refrain::store::{Cancelled, Change, Fenced, RunStore, StoreError};
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const A: &str = "month=2024-01";
 const B: &str = "month=2024-02";
@@ -159,7 +159,7 @@ pub(crate) async fn a_postponed_run_is_claimed_when_it_is_due(bed: &Bed) {
     let first = claim(bed, id).await;
     decide(bed, &first, vec![decided(A, Outcome::Created, 5)]).await;
     let (delay, why) = (Duration::from_secs(300), error(FailureClass::Service));
-    assert_eq!(bed.store.postpone_publish(id, first.token, delay, &why).await.unwrap(), Fenced::Done);
+    assert_eq!(postpone(bed, &first, delay).await, Fenced::Done);
     let waiting = run(bed, id).await;
     assert_eq!((waiting.state, waiting.error.as_ref()), (State::Committing, Some(&why)));
     assert_eq!(waiting.attempts[0].outcome, Some(AttemptOutcome::Failed));
@@ -171,8 +171,102 @@ pub(crate) async fn a_postponed_run_is_claimed_when_it_is_due(bed: &Bed) {
     let second = claim(bed, id).await;
     assert_eq!(second.decided.as_ref().map(|(token, _)| *token), Some(first.token));
     assert_eq!(second.run.attempts[0].outcome, Some(AttemptOutcome::Failed), "it was not lost");
+    assert_eq!(second.run.error, None, "it is being tried again");
     finish(bed, &second).await;
     assert_eq!(run(bed, id).await.error, None);
+}
+
+pub(crate) async fn publishing_that_was_released_is_no_failure_and_goes_on_at_once(bed: &Bed) {
+    let id = submitted(bed, "a", &[A]).await;
+    fail_once(bed, id).await;
+    let claimed = claim(bed, id).await;
+    assert_eq!(claimed.publish_failures, 0);
+    decide(bed, &claimed, vec![decided(A, Outcome::Created, 5)]).await;
+    let mut changes = bed.store.changes();
+    assert_eq!(release(bed, &claimed).await, Fenced::Done);
+    let told = async { while changes.recv().await.unwrap() != Change::Queue {} };
+    tokio::time::timeout(Duration::from_secs(20), told).await.expect("nobody was told");
+    let waiting = run(bed, id).await;
+    assert_eq!((waiting.state, waiting.error), (State::Committing, None));
+    assert_eq!(waiting.attempts[1].outcome, Some(AttemptOutcome::Released));
+    let refused = bed.store.postpone_publish(id, claimed.token, LEASE, AttemptOutcome::Lost, None).await;
+    assert!(matches!(refused, Err(StoreError::Setup(_))), "{refused:?}");
+}
+
+/// A failure to be tried again at once.
+async fn fail_once(bed: &Bed, id: RunId) {
+    let claimed = claim(bed, id).await;
+    let again = super::make::ended(AttemptOutcome::Failed, Some(FailureClass::Source), Some(Duration::ZERO));
+    assert_eq!(bed.store.end_attempt(id, claimed.token, &again).await.unwrap(), Fenced::Done);
+}
+
+pub(crate) async fn failures_to_publish_are_counted_from_the_decision_on(bed: &Bed) {
+    let id = submitted(bed, "a", &[A]).await;
+    fail_once(bed, id).await;
+    let first = claim(bed, id).await;
+    decide(bed, &first, vec![decided(A, Outcome::Created, 5)]).await;
+    assert_eq!(postpone(bed, &first, Duration::ZERO).await, Fenced::Done);
+    let second = claim(bed, id).await;
+    assert_eq!(second.publish_failures, 1, "the failure before the decision is another matter");
+    assert_eq!(release(bed, &second).await, Fenced::Done);
+    let third = claim(bed, id).await;
+    assert_eq!(third.publish_failures, 1);
+    assert_eq!(postpone(bed, &third, Duration::ZERO).await, Fenced::Done);
+    let fourth = claim(bed, id).await;
+    assert_eq!(fourth.publish_failures, 2);
+    assert_eq!(bed.store.staging_lost(id, fourth.token, &[]).await.unwrap(), Fenced::Done);
+    let fifth = claim(bed, id).await;
+    assert_eq!(fifth.publish_failures, 0);
+    decide(bed, &fifth, vec![decided(A, Outcome::Created, 5)]).await;
+    bed.pass(LEASE).await;
+    assert_eq!(claim(bed, id).await.publish_failures, 0, "a new decision, and a lost worker is no failure");
+}
+
+pub(crate) async fn a_long_queue_for_one_partition_delays_no_claim(bed: &Bed) {
+    let running = submitted(bed, "running", &[A]).await;
+    let held = claim(bed, running).await;
+    bed.copy_run(40_000, 20_000).await;
+    let limit = Duration::from_secs(8);
+    let since = Instant::now();
+    nothing_to_claim(bed).await;
+    assert!(since.elapsed() < limit, "looked for {:?}", since.elapsed());
+    fail_with(bed, running, &held.token).await;
+    let since = Instant::now();
+    let first = try_claim(bed).await.unwrap();
+    assert_eq!(first.run.sequence, 1_000_001);
+    nothing_to_claim(bed).await;
+    assert!(since.elapsed() < limit, "looked for {:?}", since.elapsed());
+}
+
+pub(crate) async fn a_run_that_cannot_be_read_does_not_stop_the_others(bed: &Bed) {
+    let broken = submitted(bed, "broken", &[A]).await;
+    let next = submitted(bed, "next", &[A]).await;
+    bed.past_the_store("update runs set progress = '{}' where idempotency_key = 'broken'").await.unwrap();
+    let claimed = claim(bed, next).await;
+    let given_up = run(bed, broken).await;
+    assert_eq!((given_up.state, given_up.progress), (State::Failed, None));
+    let why = given_up.error.unwrap();
+    assert_eq!((why.kind.as_str(), why.class), ("run-unreadable", FailureClass::Service));
+    assert!(why.detail.contains("progress"), "{}", why.detail);
+    // Nor does one whose worker is lost.
+    bed.past_the_store("update runs set progress = '{}' where idempotency_key = 'next'").await.unwrap();
+    bed.pass(LEASE).await;
+    let last = submitted(bed, "last", &[A]).await;
+    let after = claim(bed, last).await;
+    let given_up = run(bed, next).await;
+    assert_eq!((given_up.state, given_up.attempts[0].outcome), (State::Failed, Some(AttemptOutcome::Failed)));
+    assert_eq!(bed.store.finish(next, claimed.token).await.unwrap(), Fenced::Lost);
+    // What is decided does not fail: it is put off, and nothing overtakes it.
+    decide(bed, &after, vec![decided(A, Outcome::Created, 1)]).await;
+    bed.past_the_store("update runs set progress = '{}' where idempotency_key = 'last'").await.unwrap();
+    bed.pass(LEASE).await;
+    let free = submitted(bed, "free", &[B]).await;
+    submitted(bed, "blocked", &[A]).await;
+    claim(bed, free).await;
+    nothing_to_claim(bed).await;
+    bed.past_the_store("update runs set progress = null where idempotency_key = 'last'").await.unwrap();
+    bed.pass(Duration::from_secs(60)).await;
+    assert_eq!(claim(bed, last).await.decided.unwrap().0, after.token);
 }
 
 pub(crate) async fn a_lost_worker_is_replaced_until_its_run_has_lost_too_many(bed: &Bed) {

@@ -18,7 +18,7 @@ pub(crate) async fn a_failure_to_be_retried_waits_with_its_error(bed: &Bed) {
     assert_eq!(bed.store.end_attempt(id, claimed.token, &later).await.unwrap(), Fenced::Done);
     let waiting = run(bed, id).await;
     assert_eq!((waiting.state, waiting.error.as_ref()), (State::Queued, Some(&error(FailureClass::Source))));
-    assert_eq!(waiting.sequence, claimed.run.sequence);
+    assert_eq!((waiting.sequence, &waiting.progress), (claimed.run.sequence, &None));
     let attempt = &waiting.attempts[0];
     assert_eq!((attempt.outcome, attempt.error.as_ref()), (Some(AttemptOutcome::Failed), waiting.error.as_ref()));
     assert_eq!(waiting.due_at, attempt.ended_at.unwrap() + MINUTE);
@@ -68,8 +68,20 @@ pub(crate) async fn a_dead_engine_counts_as_a_lost_worker(bed: &Bed) {
         assert_eq!(state(bed, id).await, expected, "after {lost}");
     }
     let failed = run(bed, id).await;
-    assert_eq!(failed.error, Some(error(FailureClass::Lost)));
+    let (found, said) = (failed.error.unwrap(), error(FailureClass::Lost));
+    assert_eq!((&found.kind, found.class), (&said.kind, said.class));
+    assert_eq!(found.detail, format!("{}; attempt 3, 3 workers or engines lost where at most 2 may be", said.detail));
     assert!(failed.attempts.iter().all(|a| a.outcome == Some(AttemptOutcome::Lost) && a.error.is_some()));
+}
+
+pub(crate) async fn a_dead_engine_comes_back_when_its_worker_says(bed: &Bed) {
+    let id = submitted(bed, "a", &[A]).await;
+    let claimed = claim(bed, id).await;
+    let died = ended(AttemptOutcome::Lost, Some(FailureClass::Lost), Some(MINUTE));
+    assert_eq!(bed.store.end_attempt(id, claimed.token, &died).await.unwrap(), Fenced::Done);
+    nothing_to_claim(bed).await;
+    bed.pass(MINUTE).await;
+    claim(bed, id).await;
 }
 
 pub(crate) async fn a_released_run_comes_back_at_once_uncounted(bed: &Bed) {

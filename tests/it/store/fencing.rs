@@ -2,8 +2,8 @@
 
 use super::bed::Bed;
 use super::make::{
-    LEASE, claim, content, decide, decided, decision, ended, error, failed, finish, progress, publish, run, state,
-    submitted,
+    LEASE, claim, content, decide, decided, decision, ended, error, failed, finish, postpone, progress, publish,
+    release, run, state, submitted,
 };
 use refrain::partition::PartitionKey;
 use refrain::run::{AttemptOutcome, CatalogEntry, ClaimToken, FailureClass, Outcome, Run, RunId, State};
@@ -24,7 +24,9 @@ async fn all_lost(bed: &Bed, id: RunId, token: ClaimToken) {
         assert_eq!(store.end_attempt(id, token, &ended(outcome, None, None)).await.unwrap(), Fenced::Lost);
     }
     let why = error(FailureClass::Service);
-    assert_eq!(store.postpone_publish(id, token, LEASE, &why).await.unwrap(), Fenced::Lost);
+    for outcome in [AttemptOutcome::Failed, AttemptOutcome::Released] {
+        assert_eq!(store.postpone_publish(id, token, LEASE, outcome, Some(&why)).await.unwrap(), Fenced::Lost);
+    }
     let live = [PartitionKey::from_canonical(A)];
     assert_eq!(store.staging_lost(id, token, &live).await.unwrap(), Fenced::Lost);
     assert_eq!(snapshot(bed, id).await, before, "a stale token changed something");
@@ -80,8 +82,8 @@ pub(crate) async fn a_worker_that_handed_its_run_back_does_nothing(bed: &Bed) {
     let id = submitted(bed, "a", &[A]).await;
     let claimed = claim(bed, id).await;
     decide(bed, &claimed, vec![decided(A, Outcome::Created, 1)]).await;
-    let (store, token, why) = (&bed.store, claimed.token, error(FailureClass::Service));
-    assert_eq!(store.postpone_publish(id, token, LEASE, &why).await.unwrap(), Fenced::Done);
+    let (store, token) = (&bed.store, claimed.token);
+    assert_eq!(postpone(bed, &claimed, LEASE).await, Fenced::Done);
     assert_eq!(store.renew(id, token, LEASE, &progress()).await.unwrap(), Renewal::Lost);
     assert_eq!(store.may_publish(id, token).await.unwrap(), Fenced::Lost);
     assert_eq!(store.finish(id, token).await.unwrap(), Fenced::Lost);
@@ -173,10 +175,14 @@ pub(crate) async fn repeats_of_an_ending_are_done(bed: &Bed) {
     let claimed = claim(bed, id).await;
     assert_eq!(claimed.failures.source, 1, "a repeat does not count again");
     decide(bed, &claimed, vec![decided(A, Outcome::Created, 1)]).await;
-    let why = error(FailureClass::Service);
     for _ in 0..2 {
-        assert_eq!(bed.store.postpone_publish(id, claimed.token, Duration::ZERO, &why).await.unwrap(), Fenced::Done);
+        assert_eq!(postpone(bed, &claimed, Duration::ZERO).await, Fenced::Done);
     }
+    let claimed = claim(bed, id).await;
+    for _ in 0..2 {
+        assert_eq!(release(bed, &claimed).await, Fenced::Done);
+    }
+    assert_eq!(postpone(bed, &claimed, Duration::ZERO).await, Fenced::Lost, "it was released");
     let claimed = claim(bed, id).await;
     for _ in 0..2 {
         assert_eq!(bed.store.staging_lost(id, claimed.token, &[]).await.unwrap(), Fenced::Done);

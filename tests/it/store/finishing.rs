@@ -5,7 +5,6 @@ use super::make::{
     claim, complete, content, decide, decided, decision, definition, finish, key, publish, request, run, state, submit,
     submitted,
 };
-use super::reading::everything;
 use refrain::run::{AttemptOutcome, CatalogEntry, Outcome, RunId, Stage, State};
 use refrain::store::Fenced;
 
@@ -14,7 +13,7 @@ const B: &str = "month=2024-02";
 const C: &str = "month=2024-03";
 
 async fn version(bed: &Bed) -> i64 {
-    bed.store.partitions("trips", &everything()).await.unwrap().version
+    bed.store.table_version("trips").await.unwrap()
 }
 
 async fn entry(bed: &Bed, partition: &str) -> Option<CatalogEntry> {
@@ -22,7 +21,7 @@ async fn entry(bed: &Bed, partition: &str) -> Option<CatalogEntry> {
 }
 
 async fn outcomes(bed: &Bed, partition: &str) -> Vec<(i64, Outcome)> {
-    let history = bed.store.history("trips", &key(partition), 100).await.unwrap();
+    let (_, history) = bed.store.partition("trips", &key(partition), 100).await.unwrap();
     history.into_iter().map(|h| (h.version, h.outcome)).collect()
 }
 
@@ -43,6 +42,7 @@ pub(crate) async fn a_finished_run_has_its_report(bed: &Bed) {
     decide(bed, &claimed, partitions.clone()).await;
     let committing = run(bed, id).await;
     assert_eq!(committing.state, State::Committing);
+    assert_eq!(committing.progress, Some(decision(Vec::new()).progress));
     finish(bed, &claimed).await;
     let done = run(bed, id).await;
     let expected = decision(partitions.clone());
@@ -56,7 +56,8 @@ pub(crate) async fn a_finished_run_has_its_report(bed: &Bed) {
     assert_eq!(done.attempts[0].outcome, Some(AttemptOutcome::Succeeded));
     assert_eq!(done.ended_at, done.attempts[0].ended_at);
     let progress = done.progress.unwrap();
-    assert_eq!((progress.stage, progress.partitions_published), (Stage::Done, 2));
+    assert_eq!((progress.stage, progress.files, progress.rows, progress.rows_read), (Stage::Done, 3, 10, 10));
+    assert_eq!((progress.partitions, progress.partitions_staged, progress.partitions_published), (2, 2, 2));
     assert_eq!(entry(bed, A).await.unwrap().committed_at, done.ended_at.unwrap());
 }
 
@@ -74,7 +75,7 @@ pub(crate) async fn contents_are_replaced_and_cleared_with_a_version_each(bed: &
     assert_eq!((version(bed).await, entry(bed, A).await), (3, None));
     assert_eq!(entry(bed, C).await, None);
     assert_eq!(outcomes(bed, C).await, []);
-    let history = bed.store.history("trips", &key(A), 100).await.unwrap();
+    let history = bed.store.partition("trips", &key(A), 100).await.unwrap().1;
     let told: Vec<_> = history.iter().map(|h| (h.version, h.run_id, h.outcome, h.content.clone())).collect();
     assert_eq!(
         told,
@@ -86,7 +87,7 @@ pub(crate) async fn contents_are_replaced_and_cleared_with_a_version_each(bed: &
     );
     assert_eq!(history[0].definition, definition("trips", 1).hash);
     assert_eq!(history[0].committed_at, run(bed, third).await.ended_at.unwrap());
-    assert_eq!(bed.store.history("trips", &key(A), 1).await.unwrap().len(), 1);
+    assert_eq!(bed.store.partition("trips", &key(A), 1).await.unwrap().1.len(), 1);
     publish(bed, "4", vec![decided(A, Outcome::Created, 3)]).await;
     assert_eq!(outcomes(bed, A).await[0], (4, Outcome::Created));
 }
@@ -113,10 +114,48 @@ pub(crate) async fn unchanged_under_a_new_definition_is_a_change(bed: &Bed) {
     assert_eq!((moved.run_id, moved.confirmed_by), (first, Some(second)));
     assert_eq!(moved.definition, definition("trips", 2).hash);
     assert_eq!(version(bed).await, 2);
-    let history = bed.store.history("trips", &key(A), 100).await.unwrap();
+    let history = bed.store.partition("trips", &key(A), 100).await.unwrap().1;
     assert_eq!((history[0].version, history[0].outcome), (2, Outcome::Unchanged));
     assert_eq!((history[0].run_id, history[0].content.clone()), (second, Some(content(3))));
     assert_eq!(history[0].definition, definition("trips", 2).hash);
+}
+
+/// A measure may be renamed or counted from other rows without a byte of the file changing.
+pub(crate) async fn unchanged_files_have_the_totals_that_were_decided(bed: &Bed) {
+    let first = publish(bed, "1", vec![decided(A, Outcome::Created, 3), decided(B, Outcome::Created, 4)]).await;
+    let written = entry(bed, A).await.unwrap();
+    let second = submit_redefined(bed, "2", &[A, B]).await;
+    let renamed = |partition, trips| {
+        let mut decided = decided(partition, Outcome::Unchanged, trips);
+        let content = decided.content.as_mut().unwrap();
+        content.totals.0[0].name = "journeys".to_owned();
+        content.source_rows += 1;
+        decided
+    };
+    complete(bed, second, vec![renamed(A, 3), decided(B, Outcome::Replaced, 5)]).await;
+    let moved = entry(bed, A).await.unwrap();
+    assert_eq!(Some(moved.content.clone()), renamed(A, 3).content);
+    assert_eq!((moved.run_id, moved.committed_at, moved.confirmed_by), (first, written.committed_at, Some(second)));
+    assert_eq!(outcomes(bed, A).await, [(2, Outcome::Unchanged), (1, Outcome::Created)]);
+    // Under the same definition too, should it ever be.
+    let third = submit_redefined(bed, "3", &[A]).await;
+    complete(bed, third, vec![decided(A, Outcome::Unchanged, 3)]).await;
+    assert_eq!((entry(bed, A).await.unwrap().content, version(bed).await), (content(3), 3));
+    assert_eq!(entry(bed, B).await.unwrap().content, content(5), "no other partition is touched");
+}
+
+pub(crate) async fn a_table_tells_the_definitions_of_its_entries(bed: &Bed) {
+    let definitions = async |pipeline: &str| bed.store.table_definitions(pipeline).await.unwrap();
+    publish(bed, "1", vec![decided(A, Outcome::Created, 3), decided(B, Outcome::Created, 4)]).await;
+    assert_eq!(definitions("trips").await, [definition("trips", 1)]);
+    let second = submit_redefined(bed, "2", &[A]).await;
+    assert_eq!(definitions("trips").await, [definition("trips", 1)], "a queued run has written nothing");
+    complete(bed, second, vec![decided(A, Outcome::Replaced, 5)]).await;
+    assert_eq!(definitions("trips").await, [definition("trips", 1), definition("trips", 2)]);
+    let third = submit_redefined(bed, "3", &[B]).await;
+    complete(bed, third, vec![decided(B, Outcome::Cleared, 0)]).await;
+    assert_eq!(definitions("trips").await, [definition("trips", 2)]);
+    assert_eq!(definitions("fares").await, []);
 }
 
 pub(crate) async fn a_full_run_writes_and_clears_what_it_decided(bed: &Bed) {
@@ -151,6 +190,7 @@ pub(crate) async fn lost_staging_keeps_what_is_live_and_queues_the_rest(bed: &Be
     let queued = run(bed, id).await;
     assert_eq!((queued.state, queued.sequence), (State::Queued, sequence));
     assert!(queued.partitions.iter().all(|p| p.outcome.is_none() && p.content.is_none() && p.previous.is_none()));
+    assert_eq!(queued.progress, None, "it begins anew");
     assert_eq!((queued.rows, queued.sources.len(), queued.warnings.len()), (None, 0, 0), "the report goes with it");
     assert_eq!(queued.attempts[0].outcome, Some(AttemptOutcome::StagingLost));
     let again = vec![decided(A, Outcome::Unchanged, 2), decided(B, Outcome::Empty, 0), decided(C, Outcome::Created, 2)];

@@ -4,8 +4,8 @@ use super::bed::Bed;
 use refrain::partition::PartitionKey;
 use refrain::run::{
     Asked, AskedPartitions, AttemptOutcome, ClaimToken, Content, Decided, DefinitionHash, FailureClass, Fold,
-    IdempotencyKey, Measured, Mode, Outcome, Previous, Principal, Progress, RowCounts, Run, RunError, RunId, Scalar,
-    SourceFile, Stage, State, Totals, Warning,
+    IdempotencyKey, Measured, Mode, OnOverlap, Outcome, Previous, Principal, Progress, RowCounts, Run, RunError, RunId,
+    Scalar, SourceFile, Stage, State, Totals, Warning,
 };
 use refrain::store::{
     Begun, ClaimRequest, Claimed, Decision, Ended, Fenced, NewRun, RunStore, StoredDefinition, Submitted,
@@ -38,6 +38,7 @@ pub(crate) fn request(pipeline: &str, idempotency_key: &str, partitions: &[&str]
             pipeline: pipeline.to_owned(),
             mode,
             partitions: AskedPartitions(partitions.iter().map(|p| key(p)).collect()),
+            on_overlap: OnOverlap::Wait,
         },
         definition: definition(pipeline, 1),
     }
@@ -46,7 +47,7 @@ pub(crate) fn request(pipeline: &str, idempotency_key: &str, partitions: &[&str]
 pub(crate) async fn submit(store: &dyn RunStore, run: &NewRun) -> Run {
     match store.submit(run).await.unwrap() {
         Submitted::New(accepted) => *accepted,
-        Submitted::KeyTaken => panic!("the key {} is taken", run.idempotency_key.as_str()),
+        other => panic!("the run under {} was not accepted: {other:?}", run.idempotency_key.as_str()),
     }
 }
 
@@ -140,6 +141,7 @@ pub(crate) fn decision(partitions: Vec<Decided>) -> Decision {
             modified: "2024-03-01T00:00:00Z".parse().unwrap(),
         }],
         warnings: vec![Warning { kind: "strays-next-door".to_owned(), detail: "2 rows".to_owned() }],
+        progress: Progress { files: 3, rows: 10, rows_read: 9, ..Progress::at(Stage::Staging) },
     }
 }
 
@@ -182,6 +184,18 @@ pub(crate) async fn publish(bed: &Bed, name: &str, partitions: Vec<Decided>) -> 
     let id = submitted(bed, name, &keys).await;
     complete(bed, id, partitions).await;
     id
+}
+
+/// Hands a committing run back as failed, to be published after `delay`.
+pub(crate) async fn postpone(bed: &Bed, claimed: &Claimed, delay: Duration) -> Fenced {
+    let (outcome, why) = (AttemptOutcome::Failed, error(FailureClass::Service));
+    bed.store.postpone_publish(claimed.run.id, claimed.token, delay, outcome, Some(&why)).await.unwrap()
+}
+
+/// Hands a committing run back as released, to be published at once.
+pub(crate) async fn release(bed: &Bed, claimed: &Claimed) -> Fenced {
+    let (id, token) = (claimed.run.id, claimed.token);
+    bed.store.postpone_publish(id, token, Duration::ZERO, AttemptOutcome::Released, None).await.unwrap()
 }
 
 /// Ends this run as failed.

@@ -1,11 +1,12 @@
 //! The conformance suite of the run store: every case on SQLite and on Postgres.
 
-mod bed;
+pub(crate) mod bed;
 mod claiming;
 mod ending;
 mod fencing;
 mod finishing;
 mod make;
+mod overlapping;
 mod postgres;
 mod reading;
 mod sqlite;
@@ -55,12 +56,23 @@ conformance! {
         a_run_that_is_not_due_blocks_the_younger_ones_that_overlap_it,
         an_expired_committing_run_is_claimed_first_with_what_was_decided,
         a_postponed_run_is_claimed_when_it_is_due,
+        publishing_that_was_released_is_no_failure_and_goes_on_at_once,
+        failures_to_publish_are_counted_from_the_decision_on,
+        a_long_queue_for_one_partition_delays_no_claim,
+        a_run_that_cannot_be_read_does_not_stop_the_others,
         a_lost_worker_is_replaced_until_its_run_has_lost_too_many,
         a_run_that_was_asked_to_stop_is_cancelled_when_its_worker_is_lost,
         an_expired_run_holds_its_partitions_until_it_is_taken_over,
         claimers_at_once_never_hold_overlapping_runs,
         numbers_become_visible_in_order,
         a_failed_run_is_not_claimed,
+    }
+    overlapping {
+        a_run_that_is_not_to_wait_is_refused_for_those_in_the_way,
+        a_taken_key_comes_before_what_is_in_the_way,
+        of_many_that_are_not_to_wait_at_once_one_is_accepted,
+        one_that_waits_never_slips_in_before_one_that_does_not,
+        a_retry_that_is_not_to_wait_is_refused_too,
     }
     fencing {
         a_token_that_was_never_given_does_nothing,
@@ -79,6 +91,7 @@ conformance! {
         failures_are_counted_by_class,
         a_failure_without_a_retry_ends_the_run,
         a_dead_engine_counts_as_a_lost_worker,
+        a_dead_engine_comes_back_when_its_worker_says,
         a_released_run_comes_back_at_once_uncounted,
         however_an_attempt_ends_a_cancellation_holds,
         an_ending_with_a_result_is_refused,
@@ -88,6 +101,8 @@ conformance! {
         contents_are_replaced_and_cleared_with_a_version_each,
         unchanged_leaves_who_wrote_it_and_says_who_confirmed_it,
         unchanged_under_a_new_definition_is_a_change,
+        unchanged_files_have_the_totals_that_were_decided,
+        a_table_tells_the_definitions_of_its_entries,
         a_full_run_writes_and_clears_what_it_decided,
         lost_staging_keeps_what_is_live_and_queues_the_rest,
         lost_staging_of_a_full_run_forgets_its_scope,
@@ -97,6 +112,9 @@ conformance! {
         the_database_has_an_identity_and_one_warehouse,
         totals_are_over_the_range_and_not_over_the_page,
         keys_are_ordered_byte_by_byte,
+        a_partition_is_told_with_its_history,
+        the_last_attempts_are_told,
+        a_state_is_told,
         entries_are_those_asked_for,
         listings_are_newest_first_and_filtered,
         a_summary_sums_up_its_run,

@@ -83,6 +83,40 @@ async fn a_pipeline_that_another_has_does_not_stop_the_others() {
     database.drop().await;
 }
 
+/// Between the claim's look at the queue and its lock of the run, somebody cancels it: the next one is claimed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_is_cancelled_while_it_is_claimed_does_not_hide_the_next() {
+    let database = PostgresDatabase::create().await;
+    let patient = PostgresOptions::default();
+    let store = std::sync::Arc::new(PostgresStore::connect(&database.url(), patient).await.unwrap());
+    store.migrate().await.unwrap();
+    submit(&*store, &request("trips", "first", &["p=1"])).await;
+    let next = submit(&*store, &request("trips", "next", &["p=1"])).await.id;
+    let mut canceller = PgConnection::connect_with(&database.options).await.unwrap();
+    let cancel = "begin;
+        update runs set state = 'cancelled', ended_at = created_at where idempotency_key = 'first';
+        delete from reservations where run_id = (select id from runs where idempotency_key = 'first')";
+    sqlx::raw_sql(cancel).execute(&mut canceller).await.unwrap();
+    let claiming = tokio::spawn({
+        let store = store.clone();
+        async move { store.claim(&claim_request()).await.unwrap() }
+    });
+    let mut watcher = PgConnection::connect_with(&database.options).await.unwrap();
+    let waits = "select exists (select 1 from pg_stat_activity
+        where datname = current_database() and wait_event_type = 'Lock' and query like '%for update%')";
+    while !sqlx::query_scalar::<_, bool>(waits).fetch_one(&mut watcher).await.unwrap() {
+        assert!(!claiming.is_finished(), "the claim did not wait for the one that cancels");
+        tokio::task::yield_now().await;
+    }
+    sqlx::raw_sql("commit").execute(&mut canceller).await.unwrap();
+    let claimed = claiming.await.unwrap().expect("the next run can be claimed");
+    assert_eq!(claimed.run.id, next);
+    canceller.close().await.unwrap();
+    watcher.close().await.unwrap();
+    drop(store);
+    database.drop().await;
+}
+
 /// A submission that has its number and is not committed yet may be of a run that comes before all that can be seen: so
 /// nothing of its pipeline is claimed meanwhile.
 #[tokio::test]

@@ -2,10 +2,11 @@
 
 use super::bed::Bed;
 use super::make::{
-    LEASE, claim, content, decide, decided, definition, fail, finish, key, publish, request, run, submit, submitted,
+    LEASE, claim, content, decide, decided, definition, ended, fail, finish, key, publish, request, run, submit,
+    submitted,
 };
-use refrain::run::{ClaimToken, Outcome, RunId, State, Totals};
-use refrain::store::{Change, Listing, PartitionFilter, QueueDepth, RunFilter, StagingVerdict};
+use refrain::run::{AttemptOutcome, ClaimToken, Outcome, RunId, State, Totals};
+use refrain::store::{Change, Fenced, Listing, PartitionFilter, QueueDepth, RunFilter, StagingVerdict};
 use tokio::sync::broadcast;
 
 /// The whole table on one page.
@@ -64,6 +65,43 @@ pub(crate) async fn keys_are_ordered_byte_by_byte(bed: &Bed) {
     assert_eq!(keys(&bed.store.partitions("trips", &filter).await.unwrap()), ["p=Z", "p=_", "p=a", "p=a b"]);
     let run_id = all.entries[0].run_id;
     assert!(run(bed, run_id).await.partitions.iter().map(|p| p.partition.as_str()).eq(names));
+}
+
+pub(crate) async fn a_partition_is_told_with_its_history(bed: &Bed) {
+    publish(bed, "1", vec![decided("p=1", Outcome::Created, 1), decided("p=10", Outcome::Created, 10)]).await;
+    let partition = async |limit| bed.store.partition("trips", &key("p=1"), limit).await.unwrap();
+    let (entry, history) = partition(100).await;
+    assert_eq!((entry.unwrap().content, history.len()), (content(1), 1));
+    publish(bed, "2", vec![decided("p=1", Outcome::Cleared, 0)]).await;
+    let (entry, history) = partition(100).await;
+    assert_eq!((entry, history.len(), partition(1).await.1.len()), (None, 2, 1));
+    let (entry, history) = bed.store.partition("fares", &key("p=1"), 100).await.unwrap();
+    assert_eq!((entry, history.len()), (None, 0));
+    assert_eq!(bed.store.table_version("trips").await.unwrap(), 2);
+    assert_eq!(bed.store.table_version("fares").await.unwrap(), 0);
+}
+
+pub(crate) async fn the_last_attempts_are_told(bed: &Bed) {
+    let id = submitted(bed, "a", &["p=1"]).await;
+    for _ in 0..102 {
+        let claimed = claim(bed, id).await;
+        let release = ended(AttemptOutcome::Released, None, None);
+        assert_eq!(bed.store.end_attempt(id, claimed.token, &release).await.unwrap(), Fenced::Done);
+    }
+    let claimed = claim(bed, id).await;
+    assert_eq!((claimed.attempt, claimed.run.attempts.len()), (103, 100));
+    let numbers: Vec<_> = run(bed, id).await.attempts.iter().map(|a| a.number).collect();
+    assert_eq!(numbers, (4..=103).collect::<Vec<_>>());
+    let summary = bed.store.list(&RunFilter { limit: 1, ..RunFilter::default() }).await.unwrap().remove(0);
+    assert_eq!(summary.attempts, 103);
+}
+
+pub(crate) async fn a_state_is_told(bed: &Bed) {
+    let id = submitted(bed, "a", &["p=1"]).await;
+    assert_eq!(bed.store.state(id).await.unwrap(), Some(State::Queued));
+    fail(bed, id).await;
+    assert_eq!(bed.store.state(id).await.unwrap(), Some(State::Failed));
+    assert_eq!(bed.store.state(RunId::new()).await.unwrap(), None);
 }
 
 pub(crate) async fn entries_are_those_asked_for(bed: &Bed) {

@@ -1,0 +1,13 @@
+//! The engine's suite: jobs through its child process over Parquet files of the tests' own, held against computations
+//! that share no code with it.
+
+mod bed;
+mod cells;
+mod expressions;
+mod failures;
+mod naive;
+mod process;
+mod random;
+mod same_bytes;
+mod templates;
+mod times;
