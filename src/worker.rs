@@ -63,6 +63,7 @@ struct Attempt<'a> {
     run: &'a Run,
     token: ClaimToken,
     failures: Failures,
+    publish_failures: u32,
     retry: RetryPolicy,
     heartbeat: Heartbeat,
     progress: watch::Sender<Progress>,
@@ -122,18 +123,26 @@ impl Worker {
         changes: broadcast::Receiver<Change>,
         late: &CancellationToken,
     ) {
-        let Claimed { run, token, failures, definition, decided, .. } = claimed;
+        let Claimed { run, token, failures, publish_failures, definition, decided, .. } = claimed;
         let stage = if decided.is_some() { Stage::Publishing } else { Stage::Claimed };
         let (progress, told) = watch::channel(run.progress.clone().unwrap_or_else(|| Progress::at(stage)));
         progress.send_modify(|p| p.stage = stage);
         let hold = Hold { id: run.id, token, lease: self.settings.lease, since };
         let heartbeat = Heartbeat::start(Arc::clone(&self.store), changes, hold, told, late.clone());
         tracing::info!(worker = %self.settings.name, state = run.state.as_str(), "claimed");
-        let mut attempt = Attempt { run: &run, token, failures, retry: RetryPolicy::default(), heartbeat, progress };
+        let mut attempt = Attempt {
+            run: &run,
+            token,
+            failures,
+            publish_failures,
+            retry: RetryPolicy::default(),
+            heartbeat,
+            progress,
+        };
         let reached = self.probe.reached(Step::Claimed).await;
         // What was decided needs no definition: recovery never depends on one that a later version may refuse.
         let (decided_by, decided) = match (decided, reached) {
-            (Some(_), Err(error)) => return self.postpone(&run, token, &error).await,
+            (Some(_), Err(error)) => return self.postpone(&attempt, &error).await,
             (None, Err(error)) => return self.fail(&attempt, error).await,
             (Some(decided), Ok(())) => decided,
             (None, Ok(())) => {
@@ -225,7 +234,7 @@ impl Worker {
                 tracing::info!(partitions = decision.partitions.len(), "decided");
                 match self.probe.reached(Step::Decided).await {
                     Ok(()) => return Some(decision.partitions),
-                    Err(error) => self.postpone(attempt.run, attempt.token, &error).await,
+                    Err(error) => self.postpone(attempt, &error).await,
                 }
             }
             Some(Ok(Begun::CancelAsked)) => {
@@ -260,26 +269,26 @@ impl Worker {
         let lock = match tokio::time::timeout(self.settings.lease, locking).await {
             Ok(Ok(Some(lock))) => Arc::new(lock),
             Ok(Ok(None)) => return self.stopped(attempt).await,
-            Ok(Err(error)) => return self.postpone(run, attempt.token, &table_error(&error)).await,
-            Err(_) => return self.postpone(run, attempt.token, &self.lock_held(&run.pipeline).await).await,
+            Ok(Err(error)) => return self.postpone(attempt, &table_error(&error)).await,
+            Err(_) => return self.postpone(attempt, &self.lock_held(&run.pipeline).await).await,
         };
         attempt.progress.send_modify(|p| p.waiting_for = None);
         // Only now is it sure that nobody came in between: a worker that woke up late finds here that it has lost.
         match self.ask_again(attempt, || self.store.may_publish(run.id, attempt.token)).await {
             Some(Ok(Fenced::Done)) => {}
             Some(Ok(Fenced::Lost)) => return lease_lost("publishing"),
-            Some(Err(error)) => return self.postpone(run, attempt.token, &store_error(&error)).await,
+            Some(Err(error)) => return self.postpone(attempt, &store_error(&error)).await,
             None => return self.stopped(attempt).await,
         }
         match self.publish(attempt, &lock, decided_by, decided).await {
             Ok(true) => {}
             Ok(false) => return self.staging_lost(attempt, decided).await,
-            Err(error) => return self.postpone(run, attempt.token, &error).await,
+            Err(error) => return self.postpone(attempt, &error).await,
         }
         match self.ask_again(attempt, || self.store.finish(run.id, attempt.token)).await {
             Some(Ok(Fenced::Done)) => {}
             Some(Ok(Fenced::Lost)) => return lease_lost("finishing"),
-            Some(Err(error)) => return self.postpone(run, attempt.token, &store_error(&error)).await,
+            Some(Err(error)) => return self.postpone(attempt, &store_error(&error)).await,
             None => return self.stopped(attempt).await,
         }
         drop(lock);
@@ -338,7 +347,7 @@ impl Worker {
         });
         let live = match live.await {
             Ok(live) => live,
-            Err(error) => return self.postpone(attempt.run, attempt.token, &table_error(&error)).await,
+            Err(error) => return self.postpone(attempt, &table_error(&error)).await,
         };
         tracing::error!(
             live = live.len(),
@@ -354,6 +363,8 @@ impl Worker {
     }
 
     /// Asks the database again while it does not answer and the lease is trusted; none where the attempt must stop.
+    ///
+    /// Once more after that: what looks like a lost lease may be the call's own work, of which only the answer was lost.
     async fn ask_again<T, F>(&self, attempt: &Attempt<'_>, ask: impl Fn() -> F) -> Option<StoreResult<T>>
     where
         F: Future<Output = StoreResult<T>>,
@@ -365,8 +376,11 @@ impl Worker {
                 }
                 answer => return Some(answer),
             }
+            if attempt.heartbeat.stop.is_cancelled() {
+                return None;
+            }
             tokio::select! {
-                () = attempt.heartbeat.stop.cancelled() => return None,
+                () = attempt.heartbeat.stop.cancelled() => {}
                 () = tokio::time::sleep(PAUSE) => {}
             }
         }

@@ -16,7 +16,7 @@ impl Worker {
             // Cancellation is not allowed once a run is decided, so the state of the database tells.
             Stop::CancelAsked => self.end(attempt.run, attempt.token, AttemptOutcome::Cancelled, None, None).await,
             Stop::Shutdown if decided => {
-                self.hand_back(attempt.run, attempt.token, Duration::ZERO, AttemptOutcome::Released, None).await;
+                self.hand_back(attempt, Duration::ZERO, AttemptOutcome::Released, None).await;
             }
             Stop::Shutdown => self.end(attempt.run, attempt.token, AttemptOutcome::Released, None, None).await,
         }
@@ -74,23 +74,20 @@ impl Worker {
     }
 
     /// Hands the lease back with a due time, so that this worker is free; publishing is tried for as long as it takes.
-    pub(super) async fn postpone(&self, run: &Run, token: ClaimToken, error: &RunError) {
-        let failed = run.attempts.iter().rev().skip_while(|a| a.outcome.is_none());
-        let failed = failed.take_while(|a| a.outcome == Some(AttemptOutcome::Failed)).count();
-        let delay = Duration::from_secs(1 << failed.min(6));
+    pub(super) async fn postpone(&self, attempt: &Attempt<'_>, error: &RunError) {
+        let delay = Duration::from_secs(1 << attempt.publish_failures.min(6));
         tracing::error!(error.kind = %error.kind, error.detail = %error.detail, delay_seconds = delay.as_secs(), "publishing failed");
-        self.hand_back(run, token, delay, AttemptOutcome::Failed, Some(error)).await;
+        self.hand_back(attempt, delay, AttemptOutcome::Failed, Some(error)).await;
     }
 
     async fn hand_back(
         &self,
-        run: &Run,
-        token: ClaimToken,
+        attempt: &Attempt<'_>,
         delay: Duration,
         outcome: AttemptOutcome,
         error: Option<&RunError>,
     ) {
-        match self.store.postpone_publish(run.id, token, delay, outcome, error).await {
+        match self.store.postpone_publish(attempt.run.id, attempt.token, delay, outcome, error).await {
             Ok(Fenced::Done) => {}
             Ok(Fenced::Lost) => lease_lost("handing the lease back"),
             Err(error) => tracing::error!(%error, "the lease could not be handed back; it will run out"),

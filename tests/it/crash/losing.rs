@@ -3,7 +3,8 @@
 use async_trait::async_trait;
 use refrain::partition::PartitionKey;
 use refrain::run::{
-    CatalogEntry, ClaimToken, HistoryEntry, IdempotencyKey, Principal, Progress, Run, RunError, RunId, RunSummary,
+    AttemptOutcome, CatalogEntry, ClaimToken, HistoryEntry, IdempotencyKey, Principal, Progress, Run, RunError, RunId,
+    RunSummary, State,
 };
 use refrain::store::{
     Begun, Cancelled, Change, ClaimRequest, Claimed, Decision, Ended, Fenced, KnownKey, Listing, NewRun,
@@ -70,13 +71,18 @@ passing_on! {
     renew(id: RunId, token: ClaimToken, lease: Duration, progress: &Progress) -> Renewal;
     may_publish(id: RunId, token: ClaimToken) -> Fenced;
     end_attempt(id: RunId, token: ClaimToken, ended: &Ended) -> Fenced;
-    postpone_publish(id: RunId, token: ClaimToken, delay: Duration, error: &RunError) -> Fenced;
+    postpone_publish(
+        id: RunId, token: ClaimToken, delay: Duration, outcome: AttemptOutcome, error: Option<&RunError>
+    ) -> Fenced;
     staging_lost(id: RunId, token: ClaimToken, live: &[PartitionKey]) -> Fenced;
     cancel(id: RunId) -> Cancelled;
     retry(id: RunId, if_attempt: Option<u32>, definition: &StoredDefinition) -> Retried;
     partitions(pipeline: &str, filter: &PartitionFilter) -> Listing;
     entries(pipeline: &str, keys: Option<&[PartitionKey]>) -> Vec<CatalogEntry>;
-    history(pipeline: &str, key: &PartitionKey, limit: u32) -> Vec<HistoryEntry>;
+    partition(pipeline: &str, key: &PartitionKey, limit: u32) -> (Option<CatalogEntry>, Vec<HistoryEntry>);
+    table_definitions(pipeline: &str) -> Vec<StoredDefinition>;
+    table_version(pipeline: &str) -> i64;
+    state(id: RunId) -> Option<State>;
     staging_verdicts(folders: &[(RunId, ClaimToken)]) -> Vec<StagingVerdict>;
     queue_depth() -> QueueDepth;
 }
