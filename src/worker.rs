@@ -363,6 +363,8 @@ impl Worker {
     }
 
     /// Asks the database again while it does not answer and the lease is trusted; none where the attempt must stop.
+    ///
+    /// Once more after that: what looks like a lost lease may be the call's own work, of which only the answer was lost.
     async fn ask_again<T, F>(&self, attempt: &Attempt<'_>, ask: impl Fn() -> F) -> Option<StoreResult<T>>
     where
         F: Future<Output = StoreResult<T>>,
@@ -374,8 +376,11 @@ impl Worker {
                 }
                 answer => return Some(answer),
             }
+            if attempt.heartbeat.stop.is_cancelled() {
+                return None;
+            }
             tokio::select! {
-                () = attempt.heartbeat.stop.cancelled() => return None,
+                () = attempt.heartbeat.stop.cancelled() => {}
                 () = tokio::time::sleep(PAUSE) => {}
             }
         }

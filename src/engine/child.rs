@@ -74,7 +74,7 @@ impl Engine for ChildEngine {
         match answer {
             Ok(Some(Message::Report(report))) => Ok(*report),
             Ok(Some(Message::Failed(error))) => Err(EngineError::Failed(error)),
-            Ok(Some(Message::Progress(_)) | None) => Err(died(ended, words).await),
+            Ok(Some(Message::Progress(_)) | None) => Err(died(words, ended).await),
             Err(error) => Err(error),
         }
     }
@@ -143,25 +143,24 @@ async fn stop(child: &mut Child, answer: &Result<Option<Message>, EngineError>) 
     }
 }
 
-/// Reads what the child says on its standard error, so that it never waits for a reader, and keeps the end.
+/// Reads what the child says on its standard error, so that it never waits to say it, and keeps the end.
 async fn last_words(mut errors: ChildStderr) -> Vec<u8> {
-    let mut kept = Vec::new();
-    let mut part = [0; LAST_WORDS_BYTES];
-    while let Ok(count @ 1..) = errors.read(&mut part).await {
-        kept.extend_from_slice(part.get(..count).unwrap_or_default());
-        let beyond = kept.len().saturating_sub(LAST_WORDS_BYTES);
-        kept.drain(..beyond);
+    let mut words = Vec::new();
+    let mut more = [0; LAST_WORDS_BYTES];
+    while let Ok(read @ 1..) = errors.read(&mut more).await {
+        words.extend_from_slice(more.get(..read).unwrap_or_default());
+        words.drain(..words.len().saturating_sub(LAST_WORDS_BYTES));
     }
-    kept
+    words
 }
 
-async fn died(ended: std::io::Result<ExitStatus>, words: Option<JoinHandle<Vec<u8>>>) -> EngineError {
-    // The child is dead: what it said is all there.
+async fn died(words: Option<JoinHandle<Vec<u8>>>, ended: std::io::Result<ExitStatus>) -> EngineError {
     let words = match words {
-        Some(words) => tokio::time::timeout(DYING, words).await.ok().and_then(Result::ok).unwrap_or_default(),
-        None => Vec::new(),
+        // The child is dead: what it said is all there.
+        Some(words) => tokio::time::timeout(DYING, words).await.ok().and_then(Result::ok),
+        None => None,
     };
-    let words = String::from_utf8_lossy(&words).trim().to_owned();
+    let words = String::from_utf8_lossy(&words.unwrap_or_default()).trim().to_owned();
     let how = match ended {
         Ok(status) => match status.signal() {
             Some(signal) => format!("killed by signal {signal}"),
@@ -192,7 +191,7 @@ pub fn serve_child() -> ExitCode {
     let compute = std::panic::AssertUnwindSafe(|| polars::compute(&request.job, speaker.as_ref()));
     let answer = match std::panic::catch_unwind(compute) {
         Ok(Ok(report)) => Message::Report(Box::new(report)),
-        Ok(Err(EngineError::Failed(error))) => Message::Failed(in_want_of_memory(error)),
+        Ok(Err(EngineError::Failed(error))) => Message::Failed(error),
         Ok(Err(EngineError::Cancelled)) => return ExitCode::from(2),
         Err(panic) => match compute_failure("engine-panicked", "The computation failed", panic_text(panic.as_ref())) {
             EngineError::Failed(error) => Message::Failed(error),
@@ -211,18 +210,6 @@ fn leave_signals_to_the_parent() {
     for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
         // Once registered, a signal never does again what it does by default.
         let _ = signal(kind);
-    }
-}
-
-/// A decoder that is refused memory says that its file is broken. The file is good and the engine is at its limit, as where
-/// a refusal aborts it.
-fn in_want_of_memory(error: RunError) -> RunError {
-    if !error.detail.contains("memory allocation failed") {
-        return error;
-    }
-    match lost(format!("it had no more memory: {}", error.detail)) {
-        EngineError::Failed(lost) => lost,
-        EngineError::Cancelled => error,
     }
 }
 

@@ -31,12 +31,25 @@ fn encode<T: Serialize>(body: &T) -> Result<Vec<u8>, Problem> {
 }
 
 fn tagged(status: StatusCode, request: &HeaderMap, tag: &str, body: Vec<u8>) -> Response {
-    let known = status == StatusCode::OK && has_tag(request, tag);
-    let mut response = if known {
-        StatusCode::NOT_MODIFIED.into_response()
-    } else {
-        (status, [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], body).into_response()
-    };
+    if_known(request, tag).filter(|_| status == StatusCode::OK).unwrap_or_else(|| {
+        let kind = [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))];
+        with_tag((status, kind, body).into_response(), tag)
+    })
+}
+
+/// Whether the client may have the answer already.
+pub(super) fn is_conditional(request: &HeaderMap) -> bool {
+    request.contains_key(header::IF_NONE_MATCH)
+}
+
+/// The 304 for a client that has the answer under this tag already.
+pub(super) fn if_known(request: &HeaderMap, tag: &str) -> Option<Response> {
+    known_tag(request, tag).map(|known| with_tag(StatusCode::NOT_MODIFIED.into_response(), &known))
+}
+
+fn with_tag(mut response: Response, tag: &str) -> Response {
+    // Said by 304 too, which the compression passes over.
+    response.headers_mut().insert(header::VARY, HeaderValue::from_static("accept-encoding"));
     // Clients may keep the answer but must ask whether it is still right.
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     if let Ok(tag) = HeaderValue::from_str(tag) {
@@ -45,13 +58,13 @@ fn tagged(status: StatusCode, request: &HeaderMap, tag: &str, body: Vec<u8>) -> 
     response
 }
 
-/// Whether `If-None-Match` lists this tag, by the weak comparison that RFC 9110 asks for.
-fn has_tag(request: &HeaderMap, tag: &str) -> bool {
+/// This tag as `If-None-Match` lists it, by the weak comparison that RFC 9110 asks for: a client's tag is weak where its
+/// answer came compressed, and the 304 is about that answer.
+fn known_tag(request: &HeaderMap, tag: &str) -> Option<String> {
     let listed = request.get_all(header::IF_NONE_MATCH).into_iter().filter_map(|value| value.to_str().ok());
-    listed.flat_map(|value| value.split(',')).map(str::trim).any(|one| {
-        let strong = one.strip_prefix("W/").unwrap_or(one);
-        one == "*" || strong == tag
-    })
+    let mut listed = listed.flat_map(|value| value.split(',')).map(str::trim);
+    let found = listed.find(|one| *one == "*" || one.strip_prefix("W/").unwrap_or(one) == tag)?;
+    Some(if found == "*" { tag } else { found }.to_owned())
 }
 
 #[cfg(test)]
@@ -63,11 +76,12 @@ mod tests {
         let with =
             |value: &'static str| HeaderMap::from_iter([(header::IF_NONE_MATCH, HeaderValue::from_static(value))]);
         for yes in ["\"a\"", "W/\"a\"", "\"b\", \"a\"", "*"] {
-            assert!(has_tag(&with(yes), "\"a\""), "{yes}");
+            assert!(known_tag(&with(yes), "\"a\"").is_some(), "{yes}");
         }
         for no in ["a", "\"b\"", ""] {
-            assert!(!has_tag(&with(no), "\"a\""), "{no}");
+            assert_eq!(known_tag(&with(no), "\"a\""), None, "{no}");
         }
-        assert!(!has_tag(&HeaderMap::new(), "\"a\""));
+        assert_eq!(known_tag(&HeaderMap::new(), "\"a\""), None);
+        assert_eq!(known_tag(&with("W/\"a\""), "\"a\"").as_deref(), Some("W/\"a\""));
     }
 }

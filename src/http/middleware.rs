@@ -18,8 +18,8 @@ use tower_http::sensitive_headers::SetSensitiveRequestHeadersLayer;
 use tower_http::trace::{DefaultOnFailure, DefaultOnResponse, TraceLayer};
 use tracing::Level;
 
-/// The route of a run, whose answer may be waited for.
-pub(super) const RUN_ROUTE: &str = "/runs/{id}";
+/// The routes whose answers may wait for a run's end.
+const WAITING: [(Method, &str); 2] = [(Method::GET, "/runs/{id}"), (Method::POST, "/runs")];
 
 /// Wraps the routes; the first layer is the outermost.
 pub(super) fn around(routes: Router<Api>, api: &Api) -> Router<Api> {
@@ -41,6 +41,7 @@ pub(super) fn around(routes: Router<Api>, api: &Api) -> Router<Api> {
             // Outside whatever makes answers, so that panics and timeouts are counted with their statuses.
             .layer(from_fn(measure))
             // Outside the problems, since their bodies are rewritten while they are still plain.
+            .layer(from_fn(tell_encodings_apart))
             .layer(CompressionLayer::new())
             .layer(from_fn(render_problems))
             .layer(CatchPanicLayer::custom(on_panic))
@@ -101,6 +102,34 @@ fn method_label(method: &Method) -> &'static str {
     }
 }
 
+/// Makes the tags of compressed answers weak, since the same tag stands for the plain ones. And lets no wish for an
+/// encoding stand in the way of an answer: a run that was accepted is not answered with 406.
+async fn tell_encodings_apart(mut request: Request, next: Next) -> Response {
+    if request.headers().get_all(header::ACCEPT_ENCODING).iter().any(refuses_plain) {
+        request.headers_mut().remove(header::ACCEPT_ENCODING);
+    }
+    let mut response = next.run(request).await;
+    let headers = response.headers_mut();
+    if headers.contains_key(header::CONTENT_ENCODING)
+        && let Some(tag) = headers.get(header::ETAG).filter(|tag| !tag.as_bytes().starts_with(b"W/"))
+        && let Ok(weak) = HeaderValue::from_bytes(&[b"W/", tag.as_bytes()].concat())
+    {
+        headers.insert(header::ETAG, weak);
+    }
+    response
+}
+
+/// Whether an `Accept-Encoding` gives the plain answer the weight 0.
+fn refuses_plain(value: &HeaderValue) -> bool {
+    let text = String::from_utf8_lossy(value.as_bytes()).to_ascii_lowercase();
+    text.split(',').any(|wish| {
+        let mut parts = wish.split(';').map(str::trim);
+        let plain = matches!(parts.next(), Some("identity" | "*"));
+        let weight = parts.find_map(|part| part.strip_prefix("q=").and_then(|q| q.trim().parse::<f32>().ok()));
+        plain && weight == Some(0.0)
+    })
+}
+
 fn on_panic(panic: Box<dyn Any + Send + 'static>) -> Response {
     let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
     tracing::error!(panic = text.unwrap_or("not a text"), "a handler panicked");
@@ -108,7 +137,8 @@ fn on_panic(panic: Box<dyn Any + Send + 'static>) -> Response {
 }
 
 async fn limit_time(State(api): State<Api>, request: Request, next: Next) -> Response {
-    let waits = request.extensions().get::<MatchedPath>().is_some_and(|path| path.as_str() == RUN_ROUTE);
+    let route = request.extensions().get::<MatchedPath>();
+    let waits = WAITING.iter().any(|(m, path)| request.method() == m && route.is_some_and(|r| r.as_str() == *path));
     let wait = if waits { u64::from(api.limits.max_wait_seconds) } else { 0 };
     // Reading the body and answering have their time each.
     let seconds = api.limits.request_timeout_seconds * 2 + wait;

@@ -14,12 +14,18 @@ impl<S: Send + Sync> FromRequestParts<S> for Params {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Problem> {
+        // Reading it would put other characters in the place of what is no UTF-8, and so ask another question.
+        let raw = parts.uri.query().unwrap_or_default();
+        if percent_encoding::percent_decode_str(raw).decode_utf8().is_err() {
+            return Err(Problem::Malformed("the query is not UTF-8 once it is decoded".to_owned()));
+        }
         let Query(pairs) = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri)
             .map_err(|e| Problem::Malformed(format!("the query cannot be read: {e}")))?;
         let mut params = BTreeMap::new();
         for (name, value) in pairs {
-            if name.contains(char::is_control) || value.contains(char::is_control) {
-                // No name or key holds one, and not every database takes them.
+            let is_control = |c: char| c.is_ascii_control();
+            if name.contains(is_control) || value.contains(is_control) {
+                // No name holds one and keys have these escaped; and not every database takes NUL.
                 return Err(invalid(name.trim_matches(char::is_control), "found a control character"));
             }
             if params.insert(name.clone(), value).is_some() {

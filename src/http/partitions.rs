@@ -6,7 +6,7 @@ use super::wire::{PartitionDetail, PartitionList};
 use super::{Api, answer};
 use crate::partition::{KeyError, PartitionKey, PartitionSpec, Transform};
 use crate::pipeline::Definition;
-use crate::store::{Listing, PartitionFilter};
+use crate::store::PartitionFilter;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
@@ -49,17 +49,24 @@ async fn list(
     params.only(&["from", "to", "cursor", "limit"])?;
     let definition = api.pipeline(&name)?;
     let limit = params.limit(api.limits.default_page, api.limits.max_page)?;
-    let listing = api.store.partitions(&name, &filter(&definition.partition, &params, limit)?).await?;
+    let filter = filter(&definition.partition, &params, limit)?;
+    if answer::is_conditional(&headers) {
+        let version = api.store.table_version(&name).await?;
+        if let Some(known) = answer::if_known(&headers, &tag(version, definition, &params)) {
+            return Ok(known);
+        }
+    }
+    let listing = api.store.partitions(&name, &filter).await?;
     let last = listing.entries.last().filter(|_| listing.more);
     let next_cursor = last.map(|entry| cursor(entry.partition.as_str()));
-    let tag = tag(&listing, definition, &params);
+    let tag = tag(listing.version, definition, &params);
     answer::json_tagged(&headers, &tag, &PartitionList::new(&name, &definition.hash, &listing, next_cursor))
 }
 
 /// The version, told apart by what else the answer depends on.
-fn tag(listing: &Listing, definition: &Definition, params: &Params) -> String {
+fn tag(version: i64, definition: &Definition, params: &Params) -> String {
     let mark = answer::digest(format!("{}?{}", definition.hash, params.canonical()).as_bytes());
-    format!("\"v{}-{}\"", listing.version, &mark[..12])
+    format!("\"v{version}-{}\"", &mark[..12])
 }
 
 fn filter(spec: &PartitionSpec, params: &Params, limit: u32) -> Result<PartitionFilter, Problem> {
@@ -72,7 +79,7 @@ fn filter(spec: &PartitionSpec, params: &Params, limit: u32) -> Result<Partition
     }
     let after = params.read("cursor", |text| {
         read_cursor(text)
-            .filter(|key| !key.contains(char::is_control))
+            .filter(|key| !key.contains(|c: char| c.is_ascii_control()))
             .ok_or_else(|| format!("found {text:?}, expected the next_cursor of an earlier page"))
     })?;
     Ok(PartitionFilter {
@@ -141,8 +148,8 @@ async fn get(
     // Not checked against the definition: a partition of an earlier one still has its history.
     let key = PartitionKey::from_canonical(key);
     let absent = || Problem::NoSuchPartition { pipeline: name.clone(), partition: key.as_str().to_owned() };
-    if key.as_str().contains(char::is_control) {
-        // No canonical key holds one, and not every database takes them.
+    if key.as_str().contains(|c: char| c.is_ascii_control()) {
+        // Canonical keys have these escaped, and not every database takes NUL. Other control characters stand in keys.
         return Err(absent());
     }
     let (entry, history) = api.store.partition(&name, &key, MAX_HISTORY).await?;

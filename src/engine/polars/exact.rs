@@ -167,9 +167,10 @@ mod tests {
     #[test]
     fn of_two_texts_as_near_the_even_one_is_taken() {
         // Doubles of this size are 0.25 apart: the last digit of 17 is 2 or 3, 7 or 8.
-        for (x, cents) in
-            [(1_882_805_223_416_777.25, 188_280_522_341_677_720), (1_712_721_711_370_399.75, 171_272_171_137_039_980)]
-        {
+        for (x, cents) in [
+            (1_882_805_223_416_777.0 + 0.25, 188_280_522_341_677_720),
+            (1_712_721_711_370_399.0 + 0.75, 171_272_171_137_039_980),
+        ] {
             assert_eq!([from_double(x, 18, 2), from_double(-x, 18, 2)], [Some(cents), Some(-cents)], "{x}");
         }
     }

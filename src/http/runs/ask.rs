@@ -18,6 +18,10 @@ const MAX_ERRORS: usize = 100;
 /// How often, on average, a request may name the same partition.
 const MAX_REPEATS: usize = 10;
 
+/// The most partitions that a request may name with its repeats, whatever the server's limits: so a repetition is read
+/// whatever they were when the first was accepted.
+const MAX_NAMED: usize = 1_000_000;
+
 /// The body of a submission.
 #[derive(Debug, Clone, serde::Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -66,16 +70,40 @@ pub enum PartitionAsked {
     Fields(BTreeMap<String, String>),
 }
 
+/// How much one list of partitions may name.
+#[derive(Debug, Clone, Copy)]
+struct ListLimits {
+    /// The most partitions.
+    max_keys: usize,
+    /// The most with their repeats.
+    max_named: usize,
+}
+
+impl ListLimits {
+    fn at_acceptance(max_partitions: usize) -> Self {
+        Self { max_keys: max_partitions, max_named: max_partitions.saturating_mul(MAX_REPEATS).min(MAX_NAMED) }
+    }
+
+    /// As many partitions as then, named at least as often, whatever the server's limits are by now.
+    fn at_replay(asked: &Asked) -> Self {
+        Self { max_keys: asked.partitions.0.len(), max_named: MAX_NAMED }
+    }
+}
+
 impl SubmitRequest {
     /// What is asked, read by a definition of the pipeline that it names; or everything that is wrong with it.
     pub(super) fn read(&self, definition: &Definition, max_partitions: usize) -> Result<Asked, Vec<FieldError>> {
+        self.read_within(definition, ListLimits::at_acceptance(max_partitions))
+    }
+
+    fn read_within(&self, definition: &Definition, limits: ListLimits) -> Result<Asked, Vec<FieldError>> {
         let mut errors = Vec::new();
         let mode = self.mode().unwrap_or_else(|error| {
             errors.push(error);
             // Assumed so that the partitions are looked at too.
             if self.partitions.is_some() { Mode::Overwrite } else { Mode::Full }
         });
-        let partitions = self.partitions(mode, &definition.partition, max_partitions).unwrap_or_else(|more| {
+        let partitions = self.partitions(mode, &definition.partition, limits).unwrap_or_else(|more| {
             errors.extend(more);
             AskedPartitions(Vec::new())
         });
@@ -86,13 +114,22 @@ impl SubmitRequest {
         Ok(Asked { pipeline: self.pipeline.clone(), mode, partitions, on_overlap })
     }
 
-    /// The fields in which this request differs from what was asked before, read by the definition of that time. What
-    /// cannot be read by it was not asked then.
-    pub(super) fn differences(&self, asked: &Asked, definition: &Definition) -> Vec<&'static str> {
+    /// What is asked again, read by a definition that may be another than that of the first time.
+    pub(super) fn read_again(&self, asked: &Asked, definition: &Definition) -> Option<Asked> {
+        self.read_within(definition, ListLimits::at_replay(asked)).ok()
+    }
+
+    /// The fields in which this request differs from what was asked before, read by the definition of that time; or,
+    /// without it, literally. What cannot be read so was not asked then.
+    pub(super) fn differences(&self, asked: &Asked, definition: Option<&Definition>) -> Vec<&'static str> {
         let mode = self.mode().ok();
-        // As many as then, whatever the limit is by now.
-        let count = asked.partitions.0.len();
-        let partitions = self.partitions(mode.unwrap_or(asked.mode), &definition.partition, count).ok();
+        let partitions = match definition {
+            Some(definition) => {
+                let limits = ListLimits::at_replay(asked);
+                self.partitions(mode.unwrap_or(asked.mode), &definition.partition, limits).ok()
+            }
+            None => self.literal_partitions(),
+        };
         let fields = [
             ("pipeline", self.pipeline == asked.pipeline),
             ("mode", mode == Some(asked.mode)),
@@ -115,7 +152,23 @@ impl SubmitRequest {
         }
     }
 
-    fn partitions(&self, mode: Mode, spec: &PartitionSpec, max: usize) -> Result<AskedPartitions, Vec<FieldError>> {
+    /// The entries as if each were canonical text already; none where one is not even a text.
+    fn literal_partitions(&self) -> Option<AskedPartitions> {
+        let list = self.partitions.as_deref().unwrap_or_default();
+        let texts = list.iter().map(|item| match item {
+            PartitionAsked::Text(text) => Some(PartitionKey::from_canonical(text)),
+            PartitionAsked::Fields(_) => None,
+        });
+        let keys = texts.collect::<Option<BTreeSet<_>>>()?;
+        Some(AskedPartitions(keys.into_iter().collect()))
+    }
+
+    fn partitions(
+        &self,
+        mode: Mode,
+        spec: &PartitionSpec,
+        limits: ListLimits,
+    ) -> Result<AskedPartitions, Vec<FieldError>> {
         let wrong = |detail: String| Err(vec![FieldError::new("/partitions", detail)]);
         match (mode, self.partitions.as_deref()) {
             (Mode::Full, None) => Ok(AskedPartitions(Vec::new())),
@@ -126,27 +179,37 @@ impl SubmitRequest {
                 "absent or null, expected a list of partitions (or mode full to rebuild the whole table)".to_owned(),
             ),
             (Mode::Overwrite, Some([])) => wrong("empty, expected at least one partition".to_owned()),
-            (Mode::Overwrite, Some(list)) => read_list(list, spec, max),
+            (Mode::Overwrite, Some(list)) => read_list(list, spec, limits),
         }
     }
 }
 
 /// Reads the list into sorted and unique keys.
-fn read_list(list: &[PartitionAsked], spec: &PartitionSpec, max: usize) -> Result<AskedPartitions, Vec<FieldError>> {
+fn read_list(
+    list: &[PartitionAsked],
+    spec: &PartitionSpec,
+    limits: ListLimits,
+) -> Result<AskedPartitions, Vec<FieldError>> {
+    let ListLimits { max_keys, max_named } = limits;
+    let too_many = |detail: String| Err(vec![FieldError::new("/partitions", detail)]);
     let mut keys = BTreeSet::new();
     let mut errors = Vec::new();
     let mut named = 0usize;
     for (index, item) in list.iter().enumerate() {
-        match item.read(spec, max) {
+        match item.read(spec, max_keys) {
             Ok(more) => {
                 named = named.saturating_add(more.len());
                 keys.extend(more);
             }
             Err(error) => errors.push(FieldError::new(format!("/partitions/{index}{}", error.member), error.detail)),
         }
-        if keys.len() > max || named > max.saturating_mul(MAX_REPEATS) {
-            let detail = format!("found more than {max} partitions, which is the limit for one run");
-            return Err(vec![FieldError::new("/partitions", detail)]);
+        if keys.len() > max_keys {
+            return too_many(format!("found more than {max_keys} partitions, which is the limit for one run"));
+        }
+        if named > max_named {
+            return too_many(format!(
+                "names partitions more than {max_named} times, repeats counted, which is the limit"
+            ));
         }
         if errors.len() >= MAX_ERRORS {
             break;

@@ -5,6 +5,7 @@ mod change;
 mod get;
 mod list;
 mod submit;
+mod wait;
 
 pub use ask::{IfFailed, PartitionAsked, SubmitRequest};
 

@@ -1,6 +1,7 @@
 //! `POST /runs`: one key, one run.
 
 use super::ask::{IfFailed, SubmitRequest};
+use super::wait::Wait;
 use super::{definition_for_retry, location, show, stored};
 use crate::http::params::Params;
 use crate::http::problem::{Problem, ProblemDetails};
@@ -13,6 +14,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use bytes::Bytes;
+use std::sync::Arc;
 
 /// How often a submission looks again after the key was taken meanwhile. The second look finds it, since keys live as
 /// long as their runs; the bound is for a store that breaks its word.
@@ -26,7 +28,10 @@ const MAX_LOOKS: usize = 5;
         "Idempotency-Key" = Option<String>, Header,
         description = "1 to 255 visible ASCII characters, bare or quoted; or the field `idempotency_key`",
         example = "zone_hour/2024-02/scheduled__2024-03-01",
-    )),
+    ),
+        ("wait" = Option<f64>, Query, description = "Seconds to wait for the run's end", minimum = 0, maximum = 60),
+        ("Prefer" = Option<String>, Header, description = "`wait=30` is the same as the parameter"),
+    ),
     responses(
         (status = 202, description = "The run was accepted", body = RunView<'_>, headers(
             ("Location" = String, description = "Where the run is"),
@@ -56,23 +61,24 @@ pub(super) async fn submit(
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, Problem> {
-    params.only(&[])?;
-    let answer = answer(&api, &headers, &body).await;
+    params.only(&["wait"])?;
+    let wait = Wait::asked(&params, &headers, &api.limits)?;
+    let answer = answer(&api, &headers, &body, wait).await;
     // The run is accepted by now, whether the client will hear of it or not.
     api.faults.reached("answering").await.map_err(|_| Problem::Internal)?;
     answer
 }
 
-async fn answer(api: &Api, headers: &HeaderMap, body: &Bytes) -> Result<Response, Problem> {
+async fn answer(api: &Api, headers: &HeaderMap, body: &Bytes, wait: Wait) -> Result<Response, Problem> {
     let request: SubmitRequest = body::json(headers, body)?;
     let key = key(headers, request.idempotency_key.as_deref())?;
     let principal = Principal::default();
     for _ in 0..MAX_LOOKS {
         if let Some(known) = api.store.known_key(&principal, &key).await? {
-            return replay(api, &request, &known).await;
+            return replay(api, &request, &known, wait).await;
         }
         match api.store.submit(&new_run(api, &request, &principal, &key)?).await? {
-            Submitted::New(run) => return accepted(&run),
+            Submitted::New(run) => return accepted(api, *run, wait).await,
             Submitted::KeyTaken => {}
             Submitted::Overlaps(runs) => return Err(Problem::OverlappingRuns(runs)),
         }
@@ -81,9 +87,11 @@ async fn answer(api: &Api, headers: &HeaderMap, body: &Bytes) -> Result<Response
     Err(Problem::Internal)
 }
 
-fn accepted(run: &Run) -> Result<Response, Problem> {
+async fn accepted(api: &Api, run: Run, wait: Wait) -> Result<Response, Problem> {
     tracing::info!(run.id = %run.id, pipeline = run.pipeline, "accepted a run");
-    let mut response = show(StatusCode::ACCEPTED, None, run)?;
+    let run = if wait.is_none() { run } else { wait.for_end(api, run.id).await? };
+    let mut response = show(StatusCode::ACCEPTED, None, &run)?;
+    wait.mark(&mut response);
     if let Some(location) = location(run.id) {
         response.headers_mut().insert(header::LOCATION, location);
     }
@@ -125,8 +133,8 @@ fn new_run(api: &Api, request: &SubmitRequest, principal: &Principal, key: &Idem
 }
 
 /// Answers a request under a key that is known.
-async fn replay(api: &Api, request: &SubmitRequest, known: &KnownKey) -> Result<Response, Problem> {
-    let fields = request.differences(&known.asked, &accepted_with(&known.accepted_with)?);
+async fn replay(api: &Api, request: &SubmitRequest, known: &KnownKey, wait: Wait) -> Result<Response, Problem> {
+    let fields = differences(api, request, known);
     if !fields.is_empty() {
         return Err(Problem::KeyReused { run_id: known.run_id, fields });
     }
@@ -136,7 +144,11 @@ async fn replay(api: &Api, request: &SubmitRequest, known: &KnownKey) -> Result<
         retry(api, &run).await?;
         run = stored_run(api, known.run_id).await?;
     }
+    if !wait.is_none() && !run.state.is_ended() {
+        run = wait.for_end(api, run.id).await?;
+    }
     let mut response = show(StatusCode::OK, None, &run)?;
+    wait.mark(&mut response);
     response.headers_mut().insert(IDEMPOTENT_REPLAYED, HeaderValue::from_static("true"));
     if let Some(location) = location(run.id) {
         response.headers_mut().insert(header::LOCATION, location);
@@ -159,13 +171,31 @@ async fn retry(api: &Api, run: &Run) -> Result<(), Problem> {
     }
 }
 
-/// The definition that the key's first request was read by.
-fn accepted_with(stored: &StoredDefinition) -> Result<Definition, Problem> {
-    pipeline::parse(&stored.text, &stored.pipeline).map_err(|errors| {
+/// The fields in which a request differs from the first one under its key.
+fn differences(api: &Api, request: &SubmitRequest, known: &KnownKey) -> Vec<&'static str> {
+    if let Some(definition) = accepted_with(api, &known.accepted_with) {
+        return request.differences(&known.asked, Some(&definition));
+    }
+    // What the two are to be the same in is the fingerprint, whatever it is read by; and canonical texts are themselves.
+    let current = api.pipelines.get(&request.pipeline);
+    let again = current.and_then(|definition| request.read_again(&known.asked, definition));
+    if again.is_some_and(|again| again.fingerprint() == known.fingerprint) {
+        return Vec::new();
+    }
+    request.differences(&known.asked, None)
+}
+
+/// The definition that the key's first request was read by: the current one if it is the same, or as it is stored. None
+/// where an earlier version accepted what this one refuses.
+fn accepted_with(api: &Api, stored: &StoredDefinition) -> Option<Arc<Definition>> {
+    if let Some(current) = api.pipelines.get(&stored.pipeline).filter(|current| current.hash == stored.hash) {
+        return Some(Arc::clone(current));
+    }
+    let read = pipeline::parse(&stored.text, &stored.pipeline).map_err(|errors| {
         let error = errors.first().map(ToString::to_string).unwrap_or_default();
-        tracing::error!(pipeline = stored.pipeline, error, "a stored definition cannot be read by this version");
-        Problem::Internal
-    })
+        tracing::warn!(pipeline = stored.pipeline, error, "a stored definition cannot be read by this version");
+    });
+    read.ok().map(Arc::new)
 }
 
 async fn stored_run(api: &Api, id: RunId) -> Result<Run, Problem> {

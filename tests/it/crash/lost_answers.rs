@@ -4,7 +4,6 @@ use super::losing::LosingStore;
 use super::{FLAGS, NEW, assert_well, full, place, write_input};
 use crate::service::Store;
 use refrain::engine::ChildEngine;
-use refrain::store::RunStore;
 use refrain::table::Warehouse;
 use refrain::worker::{NoProbe, Worker, WorkerSettings};
 use serde_json::{Value, json};

@@ -61,7 +61,8 @@ async fn cancelling_ends_the_process_at_once() {
     let asked = Instant::now();
     cancel.cancel();
     assert_eq!(computing.await.unwrap().unwrap_err(), EngineError::Cancelled);
-    assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
+    // A fraction of a second where the machine is free; the job itself would take minutes.
+    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -139,7 +140,7 @@ fn small_job(bed: &Bed) -> Job {
 async fn compute(engine: &ChildEngine, job: Job) -> Result<refrain::engine::Report, EngineError> {
     let (progress, _) = watch::channel(Progress::at(Stage::Claimed));
     let computing = engine.compute(job, progress, CancellationToken::new());
-    tokio::time::timeout(Duration::from_secs(30), computing).await.expect("it hangs")
+    tokio::time::timeout(Duration::from_secs(30), computing).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]

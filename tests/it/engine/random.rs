@@ -30,10 +30,13 @@ pub(super) struct Dimension {
     pub(super) unit: Option<&'static str>,
 }
 
+/// What a condition is for a row: true, false or neither.
+type Truth = Box<dyn Fn(&[Cell]) -> Option<bool>>;
+
 /// A condition of three values.
 pub(super) struct Filter {
     sql: String,
-    pub(super) holds: Box<dyn Fn(&[Cell]) -> Option<bool>>,
+    pub(super) holds: Truth,
 }
 
 /// A pipeline and its files.
@@ -99,15 +102,14 @@ fn physical(dice: &mut Dice, contract: &DataType) -> Physical {
         return Physical::Null;
     }
     let mut numbers = integers().to_vec();
+    let zones = ["UTC", "Europe/Berlin", "America/New_York"];
     let zone = |zone: &str| Some(TimeZone::opt_try_new(Some(zone)).unwrap().unwrap());
     match contract {
         DataType::Bool => Physical::Boolean,
         DataType::String => Physical::String,
         DataType::Date => Physical::Date,
         DataType::Datetime(None) => Physical::Datetime(*dice.pick(&UNITS), None),
-        DataType::Datetime(_) => {
-            Physical::Datetime(*dice.pick(&UNITS), zone(*dice.pick(&["UTC", "Europe/Berlin", "America/New_York"])))
-        }
+        DataType::Datetime(_) => Physical::Datetime(*dice.pick(&UNITS), zone(zones[dice.below(3)])),
         DataType::Float32 | DataType::Float64 => {
             numbers.extend([Physical::Float32, Physical::Float64, Physical::Float32, Physical::Float64]);
             dice.pick(&numbers).clone()

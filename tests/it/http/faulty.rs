@@ -3,8 +3,8 @@
 use async_trait::async_trait;
 use refrain::partition::PartitionKey;
 use refrain::run::{
-    AttemptOutcome, CatalogEntry, ClaimToken, HistoryEntry, IdempotencyKey, Principal, Progress, Run, RunError, RunId,
-    RunSummary, State,
+    AttemptOutcome, CatalogEntry, ClaimToken, DefinitionHash, HistoryEntry, IdempotencyKey, Principal, Progress, Run,
+    RunError, RunId, RunSummary, State,
 };
 use refrain::store::{
     Begun, Cancelled, Change, ClaimRequest, Claimed, Decision, Ended, Fenced, KnownKey, Listing, NewRun,
@@ -30,6 +30,10 @@ pub(super) enum Fault {
     Hang,
     /// The first look for a key does not find it, as if it were taken a moment later.
     KeyHiddenOnce,
+    /// Definitions come in a language that this version does not speak.
+    UnreadableDefinition,
+    /// Whole runs can be read once, and listings of partitions never.
+    OneRun,
 }
 
 pub(super) struct FaultyStore {
@@ -49,7 +53,7 @@ impl FaultyStore {
             Fault::Corrupt => Err(StoreError::Corrupt("a secret".to_owned())),
             Fault::Panic => panic!("a secret"),
             Fault::Hang => std::future::pending().await,
-            Fault::KeyHiddenOnce => Ok(()),
+            Fault::KeyHiddenOnce | Fault::UnreadableDefinition | Fault::OneRun => Ok(()),
         }
     }
 }
@@ -65,7 +69,13 @@ impl RunStore for FaultyStore {
         if self.fault == Fault::KeyHiddenOnce && !self.hidden.swap(true, Ordering::SeqCst) {
             return Ok(None);
         }
-        self.inner.known_key(principal, key).await
+        let mut known = self.inner.known_key(principal, key).await?;
+        if let Some(known) = known.as_mut().filter(|_| self.fault == Fault::UnreadableDefinition) {
+            let text = "language = \"of the elders\"".to_owned();
+            known.accepted_with =
+                StoredDefinition { hash: DefinitionHash(text.clone()), text, ..known.accepted_with.clone() };
+        }
+        Ok(known)
     }
 
     async fn submit(&self, run: &NewRun) -> StoreResult<Submitted> {
@@ -75,6 +85,9 @@ impl RunStore for FaultyStore {
 
     async fn get(&self, id: RunId) -> StoreResult<Option<Run>> {
         self.fail().await?;
+        if self.fault == Fault::OneRun && self.hidden.swap(true, Ordering::SeqCst) {
+            return Err(StoreError::Corrupt("a run was read again".to_owned()));
+        }
         self.inner.get(id).await
     }
 
@@ -95,6 +108,9 @@ impl RunStore for FaultyStore {
 
     async fn partitions(&self, pipeline: &str, filter: &PartitionFilter) -> StoreResult<Listing> {
         self.fail().await?;
+        if self.fault == Fault::OneRun {
+            return Err(StoreError::Corrupt("partitions were listed".to_owned()));
+        }
         self.inner.partitions(pipeline, filter).await
     }
 

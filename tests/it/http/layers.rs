@@ -155,6 +155,30 @@ async fn answers_are_compressed_for_those_who_ask() {
 }
 
 #[tokio::test]
+async fn the_tag_of_a_compressed_answer_is_weak() {
+    let app = App::new().await;
+    let path = format!("/runs/{}", app.accepted("k", &months(&["2024-02"])).await);
+    let zipped = |tag: Option<&str>| {
+        let request = Request::get(&path).header("accept-encoding", "gzip");
+        tag.iter().fold(request, |request, tag| request.header("if-none-match", *tag)).body(Body::empty()).unwrap()
+    };
+    let plain = app.get(&path).await;
+    let compressed = app.send(zipped(None)).await;
+    assert_eq!(compressed.header("content-encoding"), Some("gzip"));
+    let (strong, weak) = (plain.header("etag").unwrap(), compressed.header("etag").unwrap());
+    assert_eq!(weak, format!("W/{strong}"));
+    for tag in [strong, weak] {
+        for known in [app.get_if_changed(&path, tag).await, app.send(zipped(Some(tag))).await] {
+            assert_eq!((known.status, known.header("etag")), (StatusCode::NOT_MODIFIED, Some(tag)));
+            assert_eq!(known.header("vary"), Some("accept-encoding"));
+        }
+    }
+    for answer in [&plain, &compressed] {
+        assert_eq!(answer.headers.get_all("vary").iter().count(), 1, "{answer:?}");
+    }
+}
+
+#[tokio::test]
 async fn readiness_is_all_of_its_checks() {
     let app = App::new().await;
     let check = |name: &str, ok| Check { name: name.to_owned(), ok, detail: "as found".to_owned() };
@@ -186,6 +210,19 @@ async fn requests_are_counted_by_route_and_status() {
         let line = format!("{METRIC_REQUESTS}{{method=\"GET\",route=\"{route}\",status=\"{status}\"}} {count}");
         assert!(text.contains(&line), "expected {line} in {text}");
     }
+}
+
+#[tokio::test]
+async fn who_waits_or_knows_the_answer_costs_little() {
+    let app = App::new().await;
+    let run = app.accepted("k", &months(&["2024-02"])).await;
+    let path = "/pipelines/monthly/partitions";
+    let tag = app.get(path).await.header("etag").unwrap().to_owned();
+    let router = router_over(&app, Fault::OneRun);
+    let waited = send(&router, Request::get(format!("/runs/{run}?wait=0.2")).body(Body::empty()).unwrap()).await;
+    assert_eq!(waited.json()["state"], "queued", "looked at more than once, read once");
+    let known = Request::get(path).header("if-none-match", tag).body(Body::empty()).unwrap();
+    assert_eq!(send(&router, known).await.status, StatusCode::NOT_MODIFIED, "nothing was listed for it");
 }
 
 /// The service over a store with a fault.

@@ -2,9 +2,11 @@
 
 mod client;
 mod faulty;
+mod hostile;
 mod layers;
 mod partitions;
 mod pipelines;
+mod replay;
 mod runs;
 mod spec;
 mod submit;

@@ -141,6 +141,8 @@ async fn a_partition_is_shown_with_its_history() {
 #[case("a%2Fb", "kind=a%252Fb")]
 #[case("..", "kind=..")]
 #[case("\u{e9}", "kind=\u{e9}")]
+#[case("\u{85}x", "kind=\u{85}x")]
+#[case("\u{1}x", "kind=%01x")]
 #[tokio::test]
 async fn every_value_has_a_path_that_is_decoded_once(#[case] value: &str, #[case] canonical: &str) {
     let app = App::with(Limits::default(), &[BY_KIND]).await;
@@ -150,6 +152,23 @@ async fn every_value_has_a_path_that_is_decoded_once(#[case] value: &str, #[case
     let encoded = utf8_percent_encode(canonical, NON_ALPHANUMERIC).to_string();
     let found = app.get(&format!("/pipelines/by_kind/partitions/{encoded}")).await.json();
     assert_eq!((&found["partition"], &found["rows"]), (&json!(canonical), &json!(3)));
+}
+
+#[tokio::test]
+async fn a_page_may_end_with_any_partition() {
+    let app = App::with(Limits::default(), &[BY_KIND]).await;
+    let values = ["\u{80}", "\u{85}x", "\u{9f}"];
+    app.accepted("k", &json!({"pipeline": "by_kind", "partitions": values.map(|value| json!({"kind": value}))})).await;
+    app.succeed(3).await;
+    let mut path = "/pipelines/by_kind/partitions?limit=1".to_owned();
+    for value in values {
+        let answer = app.get(&path).await;
+        let page = answer.json();
+        assert_eq!(listed(&page), [format!("kind={value}")], "{answer:?}");
+        path = format!("/pipelines/by_kind/partitions?limit=1&cursor={}", page["next_cursor"].as_str().unwrap_or("-"));
+    }
+    let found = app.get("/runs?partition=kind%3D%C2%85x").await.json();
+    assert_eq!(found["runs"].as_array().unwrap().len(), 1, "a filter takes it too");
 }
 
 #[tokio::test]

@@ -17,7 +17,7 @@ use refrain::run::{
     Asked, AskedPartitions, Fold, IdempotencyKey, Measured, Mode, OnOverlap, Principal, Progress, RowCounts, Run,
     RunId, Scalar, Scope, StagedPartition, Totals,
 };
-use refrain::store::{NewRun, RunStore, StoredDefinition, Submitted};
+use refrain::store::{Change, NewRun, RunStore, StoredDefinition, Submitted};
 use refrain::table::Warehouse;
 use refrain::worker::{NoProbe, Worker, WorkerSettings};
 use sha2::{Digest, Sha256};
@@ -209,7 +209,8 @@ async fn succeeded(bed: &Bed, id: RunId) -> Run {
             if run.state.is_ended() {
                 return run;
             }
-            let _ = tokio::time::timeout(Duration::from_millis(100), changes.recv()).await;
+            let its_own = async { while changes.recv().await.is_ok_and(|change| change != Change::Run(id)) {} };
+            let _ = tokio::time::timeout(Duration::from_millis(200), its_own).await;
         }
     };
     let run = tokio::time::timeout(PATIENCE, ended).await.unwrap_or_else(|_| panic!("{id} did not end"));

@@ -28,7 +28,7 @@ const OVERWRITES: u32 = 500;
 const READERS: usize = 8;
 
 /// Between two reads, so that the writers get their turn on a small machine.
-const PAUSE: Duration = Duration::from_millis(1);
+const PAUSE: Duration = Duration::from_millis(4);
 
 /// How many runs wait at a time.
 const QUEUED: u32 = 20;
