@@ -66,7 +66,7 @@ impl Bed {
             copy(ended, "cancelled", "created_at", "-"),
             copy(queued, "queued", "null", "1000000 +"),
             "insert into run_partitions (run_id, partition) select r.id, one.partition from runs r \
-             cross join (select partition from reservations limit 1) as one where r.sequence <> 1"
+             cross join (select partition from reservations limit 1) as one where r.state = 'queued'"
                 .to_owned(),
             "insert into reservations (pipeline, partition, sequence, run_id) select r.pipeline, one.partition, \
              r.sequence, r.id from runs r cross join (select partition from reservations limit 1) as one \

@@ -225,7 +225,7 @@ pub(crate) async fn failures_to_publish_are_counted_from_the_decision_on(bed: &B
 pub(crate) async fn a_long_queue_for_one_partition_delays_no_claim(bed: &Bed) {
     let running = submitted(bed, "running", &[A]).await;
     let held = claim(bed, running).await;
-    bed.copy_run(40_000, 20_000).await;
+    bed.copy_run(300_000, 2_000).await;
     let limit = Duration::from_secs(8);
     let since = Instant::now();
     nothing_to_claim(bed).await;
