@@ -185,7 +185,7 @@ pub(crate) async fn publishing_that_was_released_is_no_failure_and_goes_on_at_on
     let mut changes = bed.store.changes();
     assert_eq!(release(bed, &claimed).await, Fenced::Done);
     let told = async { while changes.recv().await.unwrap() != Change::Queue {} };
-    tokio::time::timeout(Duration::from_secs(20), told).await.expect("nobody was told");
+    tokio::time::timeout(Duration::from_secs(20), told).await.unwrap();
     let waiting = run(bed, id).await;
     assert_eq!((waiting.state, waiting.error), (State::Committing, None));
     assert_eq!(waiting.attempts[1].outcome, Some(AttemptOutcome::Released));

@@ -109,7 +109,7 @@ async fn a_run_that_is_cancelled_while_it_is_claimed_does_not_hide_the_next() {
         tokio::task::yield_now().await;
     }
     sqlx::raw_sql("commit").execute(&mut canceller).await.unwrap();
-    let claimed = claiming.await.unwrap().expect("the next run can be claimed");
+    let claimed = claiming.await.unwrap().unwrap();
     assert_eq!(claimed.run.id, next);
     canceller.close().await.unwrap();
     watcher.close().await.unwrap();
