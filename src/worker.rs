@@ -369,6 +369,7 @@ impl Worker {
     where
         F: Future<Output = StoreResult<T>>,
     {
+        let mut last = false;
         loop {
             match ask().await {
                 Err(StoreError::Unavailable(error)) => {
@@ -376,11 +377,11 @@ impl Worker {
                 }
                 answer => return Some(answer),
             }
-            if attempt.heartbeat.stop.is_cancelled() {
+            if last {
                 return None;
             }
             tokio::select! {
-                () = attempt.heartbeat.stop.cancelled() => {}
+                () = attempt.heartbeat.stop.cancelled() => last = true,
                 () = tokio::time::sleep(PAUSE) => {}
             }
         }

@@ -6,7 +6,7 @@ use super::{
 use crate::service::{Place, Server, Store};
 use rstest::rstest;
 use rustix::process::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
 /// What a worker logs that finds that its run is another's.
@@ -126,8 +126,15 @@ async fn a_zombie_inside_the_lock_holds_up_its_table_only_as_long_as_it_is_there
         assert_eq!(run["state"], "succeeded", "{run:#}");
     }
     let run = run_of(&alive, &second).await;
-    let outcomes: Vec<&Value> = run["attempts"].as_array().unwrap().iter().map(|a| &a["outcome"]).collect();
-    assert_eq!(outcomes, ["lost", "succeeded"]);
+    let attempts = run["attempts"].as_array().unwrap();
+    let (first, rest) = attempts.split_first().unwrap();
+    let (last, waiting) = rest.split_last().unwrap();
+    assert_eq!((&first["outcome"], &last["outcome"]), (&json!("lost"), &json!("succeeded")), "{run:#}");
+    for attempt in waiting {
+        // A worker waits for a lease at most, then hands the run back and says who has the lock.
+        assert_eq!(attempt["error"]["type"], "urn:refrain:problem:publish-lock-held", "{run:#}");
+        assert!(attempt["error"]["detail"].as_str().unwrap().contains(&worker), "{run:#}");
+    }
     if signal == Signal::CONT {
         until("the zombie says that its lease is lost", || zombie.log().contains(LOST)).await;
     }
