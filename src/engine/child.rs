@@ -191,7 +191,7 @@ pub fn serve_child() -> ExitCode {
     let compute = std::panic::AssertUnwindSafe(|| polars::compute(&request.job, speaker.as_ref()));
     let answer = match std::panic::catch_unwind(compute) {
         Ok(Ok(report)) => Message::Report(Box::new(report)),
-        Ok(Err(EngineError::Failed(error))) => Message::Failed(error),
+        Ok(Err(EngineError::Failed(error))) => Message::Failed(in_want_of_memory(error)),
         Ok(Err(EngineError::Cancelled)) => return ExitCode::from(2),
         Err(panic) => match compute_failure("engine-panicked", "The computation failed", panic_text(panic.as_ref())) {
             EngineError::Failed(error) => Message::Failed(error),
@@ -210,6 +210,18 @@ fn leave_signals_to_the_parent() {
     for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
         // Once registered, a signal never does again what it does by default.
         let _ = signal(kind);
+    }
+}
+
+/// A decoder that is refused memory says that its file is broken. The file is good and the engine is at its limit, as where
+/// a refusal aborts it.
+fn in_want_of_memory(error: RunError) -> RunError {
+    if !error.detail.contains("memory allocation failed") {
+        return error;
+    }
+    match lost(format!("it had no more memory: {}", error.detail)) {
+        EngineError::Failed(lost) => lost,
+        EngineError::Cancelled => error,
     }
 }
 
