@@ -41,6 +41,6 @@ async fn sweep(store: &dyn RunStore, warehouse: &Warehouse) -> anyhow::Result<()
         metrics::counter!(METRIC_SWEPT).increment(1);
     }
     let emptying = warehouse.clone();
-    tokio::task::spawn_blocking(move || emptying.remove_empty_staging()).await??;
+    tokio::task::spawn_blocking(move || emptying.remove_leftovers()).await??;
     Ok(())
 }

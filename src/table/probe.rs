@@ -6,6 +6,9 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
+/// How the temporary folders of probes are named.
+pub(super) const PREFIX: &str = "probe-";
+
 /// Two names that are two partitions, and the rule by which a file system would take them for one.
 const PAIRS: [(&str, &str, &str); 5] = [
     ("probe=straße", "probe=STRASSE", "it folds case"),
@@ -23,7 +26,7 @@ impl Warehouse {
         let staging = self.staging_root();
         disk::make_folder(&staging)?;
         let folder = tempfile::Builder::new()
-            .prefix("probe-")
+            .prefix(PREFIX)
             .tempdir_in(&staging)
             .map_err(|e| TableError::io("make a temporary folder in", &staging, e))?;
         for (first, second, rule) in PAIRS {

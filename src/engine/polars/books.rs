@@ -7,7 +7,7 @@ use crate::engine::EngineError;
 use crate::engine::error::compute_failure;
 use crate::partition::{PartitionKey, PartitionValue};
 use crate::pipeline::Definition;
-use crate::pipeline::sources::SourcePlan;
+use crate::pipeline::sources::{Serves, SourcePlan};
 use crate::run::{RowCounts, Warning};
 use ::polars::prelude as pl;
 use std::collections::BTreeMap;
@@ -148,7 +148,7 @@ impl Books {
         let mut next_door: BTreeMap<&PartitionKey, u64> = BTreeMap::new();
         for ((index, key), rows) in &self.strays {
             let Some(file) = files.get(*index) else { continue };
-            if super::query::has_neighbours(&file.planned.serves) && plan.is_next_door(definition, &file.planned, key) {
+            if is_made(definition, files, file, key) && plan.is_next_door(definition, &file.planned, key) {
                 *next_door.entry(key).or_default() += rows;
             }
         }
@@ -177,6 +177,19 @@ impl Books {
             });
         }
         out
+    }
+}
+
+/// Whether a stray's partition could have taken it in: its file has neighbours and, in `full`, the partition has files of
+/// its own, without which it is not made whatever the neighbours.
+fn is_made(definition: &Definition, files: &[LookedAt], file: &LookedAt, key: &PartitionKey) -> bool {
+    match &file.planned.serves {
+        Serves::Scope => false,
+        Serves::Keys(_) => true,
+        Serves::Times(_) => {
+            let values = definition.partition.values(key);
+            values.is_some_and(|values| files.iter().any(|file| file.allowed.contains(&values)))
+        }
     }
 }
 

@@ -6,7 +6,6 @@ use super::files::LookedAt;
 use super::lower::{balanced, keep_type, lower};
 use super::scope::{value_name, value_of};
 use crate::partition::PartitionValue;
-use crate::pipeline::sources::Serves;
 use crate::pipeline::{Aggregate, Definition, Expr};
 use ::polars::io::HiveOptions;
 use ::polars::prelude as pl;
@@ -261,9 +260,4 @@ fn sums(wide: pl::Expr, precision: u8, at: usize) -> Vec<pl::Expr> {
     let high = wide.clone().map(move |c| map_i128(&c, |v| Some(v.div_euclid(half))), keep_type);
     let low = wide.map(move |c| map_i128(&c, |v| Some(v.rem_euclid(half))), keep_type);
     vec![high.sum().alias(measure_column(at, "high")), low.sum().alias(measure_column(at, "low"))]
-}
-
-/// Whether strays of this file are told apart as next door.
-pub(super) fn has_neighbours(serves: &Serves) -> bool {
-    !matches!(serves, Serves::Scope)
 }

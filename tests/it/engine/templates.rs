@@ -129,6 +129,18 @@ async fn full_makes_what_has_its_own_files() {
     }
 }
 
+/// No setting takes in a row of a day that has no file, so no warning says that one would.
+#[tokio::test(flavor = "multi_thread")]
+async fn full_warns_of_strays_that_a_setting_takes_in_alone() {
+    let bed = Bed::new();
+    bed.write("raw/2024-02-28.parquet", file(&["2024-02-28T03:00:00", "2024-02-27T03:00:00"]));
+    let without = bed.made(&pipeline(DAILY, 0, "day_of"), &[]).await;
+    assert_eq!((without.books(), warnings(&without).len()), ([2, 1, 1, 0, 0], 0));
+    bed.write("raw/2024-02-27.parquet", file(&["2024-02-27T04:00:00"]));
+    let with = bed.made(&pipeline(DAILY, 0, "day_of"), &[]).await;
+    assert_eq!((with.books(), warnings(&with).len()), ([3, 2, 1, 0, 0], 1));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn hourly_files_serve_hours_days_and_months() {
     let bed = Bed::new();

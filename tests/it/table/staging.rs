@@ -75,7 +75,7 @@ fn what_is_not_an_attempts_is_reported_and_left() {
     assert_eq!(unknown, expected);
 
     f.warehouse.remove_staged(f.run, f.token).unwrap();
-    f.warehouse.remove_empty_staging().unwrap();
+    f.warehouse.remove_leftovers().unwrap();
     assert!(expected.iter().all(|path| path.symlink_metadata().is_ok()), "{:?}", tree(&root));
 }
 
@@ -84,8 +84,22 @@ fn a_run_without_attempts_is_swept() {
     let f = Fixture::new();
     let empty = f.warehouse.root().join(".staging").join(RunId::new().to_string());
     fs::create_dir(&empty).unwrap();
-    f.warehouse.remove_empty_staging().unwrap();
+    f.warehouse.remove_leftovers().unwrap();
     assert!(!empty.exists() && f.staging().is_dir());
+}
+
+/// A process that was killed while it looked whether names are kept leaves its folder behind.
+#[test]
+fn an_old_probe_is_swept_and_a_new_one_is_not() {
+    let f = Fixture::new();
+    let staging = f.warehouse.root().join(".staging");
+    let (old, new) = (staging.join("probe-old"), staging.join("probe-new"));
+    fs::create_dir_all(old.join("probe=a")).unwrap();
+    fs::create_dir(&new).unwrap();
+    let two_hours_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(7200);
+    fs::File::open(&old).unwrap().set_modified(two_hours_ago).unwrap();
+    f.warehouse.remove_leftovers().unwrap();
+    assert!(!old.exists() && new.is_dir());
 }
 
 /// A sweeper that takes a run's empty folder away at any moment costs no claim its folder.
