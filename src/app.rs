@@ -181,6 +181,7 @@ fn spawn_workers(
             settings: WorkerSettings {
                 name: format!("{}/{}/{number}", host_name(), std::process::id()),
                 source_root: source_root.clone(),
+                slice_source_bytes: work.slice_source_mb << 20,
                 lease: Duration::from_secs(u64::from(work.lease_seconds)),
                 retry_delay_seconds: work.retry_delay_seconds,
                 max_lost_workers: work.max_lost_workers,

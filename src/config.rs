@@ -85,6 +85,11 @@ pub struct WorkSettings {
     #[arg(long, env = "REFRAIN_ENGINE_MEMORY_MB", value_name = "MIB")]
     #[arg(value_parser = clap::value_parser!(u64).range(64..))]
     pub engine_memory_mb: Option<u64>,
+    /// The size of the source files, in MiB, at which a slice of a run ends: one that is finished is not computed again when
+    /// the worker dies. With 0 slices are as small as the sources allow.
+    #[arg(long, env = "REFRAIN_SLICE_SOURCE_MB", default_value_t = 512, value_name = "MIB")]
+    #[arg(value_parser = clap::value_parser!(u64).range(0..=1 << 30))]
+    pub slice_source_mb: u64,
     /// How long a running attempt may go on after the shutdown began, in seconds; then it is handed back.
     #[arg(long, env = "REFRAIN_SHUTDOWN_GRACE_SECONDS", default_value_t = 10, value_name = "SECONDS")]
     pub shutdown_grace_seconds: u32,
@@ -130,6 +135,7 @@ impl Settings {
                 retry_delay_seconds: 30,
                 max_lost_workers: 5,
                 engine_memory_mb: None,
+                slice_source_mb: 512,
                 shutdown_grace_seconds: 10,
                 sweep_seconds: 300,
             },

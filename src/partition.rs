@@ -140,7 +140,7 @@ pub struct PartitionColumn {
 /// Time transforms are counts: `year_of` the year, `month_of` `year * 12 + month - 1`, `day_of` days since 1970-01-01,
 /// `hour_of` hours since 1970-01-01T00, `hour_of_day` 0 to 23. `value_of`: a bool is 0 or 1, a date is days and a
 /// datetime microseconds since 1970-01-01, a decimal its unscaled integer.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum PartitionValue {
     /// Everything but text.
     Int(i128),

@@ -31,6 +31,8 @@ pub struct WorkerSettings {
     pub name: String,
     /// Where relative source paths start.
     pub source_root: PathBuf,
+    /// The size in bytes of the source files at which a slice of a run ends.
+    pub slice_source_bytes: u64,
     /// How long a lease lasts without a renewal.
     pub lease: Duration,
     /// The delay before the second attempt of a run whose pipeline does not say.
@@ -173,8 +175,14 @@ impl Worker {
             Mode::Full => Scope::Full,
             Mode::Overwrite => Scope::Partitions(attempt.run.partitions.iter().map(|p| p.partition.clone()).collect()),
         };
-        let job =
-            Job { definition: definition.text.clone(), scope, source_root: self.settings.source_root.clone(), staging };
+        let job = Job {
+            definition: definition.text.clone(),
+            scope,
+            source_root: self.settings.source_root.clone(),
+            staging,
+            checkpoints: self.warehouse.checkpoints(run),
+            slice_source_bytes: self.settings.slice_source_bytes,
+        };
         match self.in_time(attempt, definition, job).await {
             Ok(report) => match self.probe.reached(Step::Staged).await {
                 Ok(()) => return Some(report),

@@ -29,9 +29,8 @@ async fn sweep(store: &dyn RunStore, warehouse: &Warehouse) -> anyhow::Result<()
         listing.staged_folders()
     })
     .await??;
-    let asked: Vec<_> = folders.iter().map(|(run, token, _)| (*run, *token)).collect();
-    let verdicts = store.staging_verdicts(&asked).await?;
-    for ((run, token), verdict) in asked.into_iter().zip(verdicts) {
+    let verdicts = store.staging_verdicts(&folders).await?;
+    for ((run, token), verdict) in folders.into_iter().zip(verdicts) {
         if verdict != StagingVerdict::Remove {
             continue;
         }

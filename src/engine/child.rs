@@ -8,7 +8,7 @@
 use super::error::{compute_failure, lost, service_failure};
 use super::{Engine, EngineError, Job, Report, polars};
 use crate::fault::Faults;
-use crate::run::{Progress, RunError, Stage};
+use crate::run::{Progress, RunError};
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, Write};
@@ -277,16 +277,14 @@ impl Speaker {
 }
 
 impl polars::Listener for Speaker {
-    fn at(&self, progress: &Progress) -> Result<(), EngineError> {
+    fn at(&self, progress: &Progress) {
         let progress = Progress { rows_read: self.rows_read.load(Ordering::Relaxed), ..progress.clone() };
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(progress.clone());
-        let step = match (progress.stage, progress.partitions_staged) {
-            (Stage::Staging, 0) => Some("scanned".to_owned()),
-            (Stage::Staging, number) => Some(format!("staged-{number}")),
-            _ => None,
-        };
         self.say(&Message::Progress(progress));
-        let reached = step.map_or(Ok(()), |step| self.faults.reached_blocking(&step));
+    }
+
+    fn step(&self, name: &str) -> Result<(), EngineError> {
+        let reached = self.faults.reached_blocking(name);
         reached.map_err(|failed| service_failure("fault", "A fault was asked for", failed.to_string()))
     }
 

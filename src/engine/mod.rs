@@ -24,6 +24,10 @@ pub struct Job {
     pub source_root: PathBuf,
     /// The attempt's own folder, made by the caller: partition files go straight into it.
     pub staging: PathBuf,
+    /// The run's folder of checkpoints, beside the attempt's own, there or not.
+    pub checkpoints: PathBuf,
+    /// The size in bytes of the source files at which a slice ends.
+    pub slice_source_bytes: u64,
 }
 
 /// What an attempt computed. Every file named in it is written, hashed and synced, and so is the staging folder.

@@ -1,9 +1,10 @@
 //! What the engine does inside its process: sources to staged files and a report, with Polars.
 //!
-//! The story: plan the files, look at each by its own schema, cut them to the row groups that matter, judge and group
-//! every row in one streaming pass, settle the books, then sort, split and write the partitions.
+//! The story: plan the files, cut the plan into slices, look at each file by its own schema, cut it to the row groups that
+//! matter, judge and group every row in one streaming pass, settle the books, then sort, split and write the partitions.
 
 mod books;
+mod checkpoints;
 mod convert;
 mod exact;
 mod files;
@@ -17,22 +18,26 @@ mod time;
 use super::error::{compute_failure, source_failure};
 use super::{EngineError, Job, Report};
 use crate::partition::PartitionKey;
-use crate::pipeline::sources::{self, SourcePlan};
+use crate::pipeline::sources::{self, Slice, SourcePlan};
 use crate::pipeline::{self, Definition};
 use crate::run::{Progress, Scope, Stage, StagedPartition, Totals};
 use ::polars::prelude as pl;
 use ::polars::prelude::IntoLazy;
-use books::Books;
-use files::{LocalListing, LookedAt};
+use books::{Books, Intake};
+use checkpoints::{Checkpoints, SliceReport};
+use files::{LocalListing, LookedAt, Stamp};
 use query::{VERDICT, Verdict};
 use scope::{Allowed, value_name, values_at};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-/// Tells the progress; `rows_read` moves by itself while rows are read.
+/// Hears how far the attempt is; `rows_read` moves by itself while rows are read.
 pub(super) trait Listener {
-    /// The attempt is here now; an error makes the step fail.
-    fn at(&self, progress: &Progress) -> Result<(), EngineError>;
+    /// The attempt is here now.
+    fn at(&self, progress: &Progress);
+    /// The attempt passes a named step; an error makes the step fail.
+    fn step(&self, name: &str) -> Result<(), EngineError>;
     /// The count of rows read, to be looked at while [`Stage::Scanning`] goes on.
     fn rows_read(&self) -> Arc<AtomicU64>;
 }
@@ -44,38 +49,164 @@ pub(super) fn compute(job: &Job, listener: &dyn Listener) -> Result<Report, Engi
         compute_failure("definition-refused", "The stored definition is refused by this version", detail)
     })?;
     let mut progress = Progress::at(Stage::Listing);
-    listener.at(&progress)?;
+    listener.at(&progress);
     let listing = LocalListing { root: &job.source_root };
     let plan = sources::plan(&definition, &job.scope, &listing).map_err(EngineError::Failed)?;
-    let files = look_at(&definition, job, &plan)?;
+    progress.files = plan.files.len() as u64;
+    let checkpoints = Checkpoints::new(&definition, job);
+    let mut attempt = Attempt { definition: &definition, job, listener, checkpoints, progress, staged: 0 };
+    let whole = attempt.all_slices(&plan)?;
+    output::sync_folder(&job.staging)?;
 
-    progress.stage = Stage::Scanning;
-    progress.files = files.len() as u64;
-    progress.rows = files.iter().map(LookedAt::rows).sum();
-    listener.at(&progress)?;
-    let mut books = Books::default();
-    let grouped = scan(&definition, &files, &mut books, listener)?;
-    for file in &files {
-        file.check_unchanged()?;
+    let SliceReport { mut partitions, mut sources, books } = whole;
+    if let Scope::Partitions(keys) = &job.scope {
+        let made: BTreeSet<PartitionKey> = partitions.iter().map(|p| p.partition.clone()).collect();
+        partitions.extend(keys.iter().filter(|key| !made.contains(*key)).map(without_rows));
     }
-    books.check_rejected(&definition, &files)?;
-
-    progress.stage = Stage::Staging;
-    let partitions = stage(&definition, job, grouped.as_ref(), &books, &mut progress, listener)?;
-    Ok(Report {
-        partitions,
-        rows: books.counts(&files)?,
-        sources: files.iter().map(LookedAt::report).collect(),
-        warnings: books.warnings(&definition, &plan, &files),
-    })
+    partitions.sort_by(|a, b| a.partition.cmp(&b.partition));
+    sources.sort_by(|a, b| a.path.cmp(&b.path));
+    sources.dedup_by(|a, b| a.path == b.path);
+    let rows = books.counts(&sources)?;
+    let warnings = books.warnings(&Intake::of(&definition, &job.scope, &plan));
+    Ok(Report { partitions, rows, sources, warnings })
 }
 
-fn look_at(definition: &Definition, job: &Job, plan: &SourcePlan) -> Result<Vec<LookedAt>, EngineError> {
-    let open = |planned: &sources::PlannedFile| {
-        let allowed = Allowed::of(&definition.partition, &job.scope, &planned.serves);
-        LookedAt::open(definition, &job.source_root, planned.clone(), allowed)
-    };
-    plan.files.iter().map(open).collect()
+/// The name in staging of the n-th partition file.
+fn file_name(number: usize) -> String {
+    format!("{number:05}.parquet")
+}
+
+/// A slice with the stamps of its files, which an earlier attempt has made or which is to be computed.
+struct Part {
+    slice: Slice,
+    stamps: Vec<Stamp>,
+    work: Work,
+}
+
+enum Work {
+    TakenOver(SliceReport),
+    ToDo(Vec<LookedAt>),
+}
+
+/// The computation under way.
+struct Attempt<'a> {
+    definition: &'a Definition,
+    job: &'a Job,
+    listener: &'a dyn Listener,
+    checkpoints: Checkpoints<'a>,
+    progress: Progress,
+    /// How many files are staged.
+    staged: usize,
+}
+
+impl Attempt<'_> {
+    /// Takes over the slices that an earlier attempt has finished, and computes the others one after the other.
+    fn all_slices(&mut self, plan: &SourcePlan) -> Result<SliceReport, EngineError> {
+        let parts = self.parts(plan)?;
+        self.listener.at(&self.progress);
+        // What is not cut is decided as soon as it is staged: a checkpoint would save next to nothing.
+        let cut = parts.len() > 1;
+        let intake = Intake::of(self.definition, &self.job.scope, plan);
+        let mut whole = SliceReport::default();
+        for (number, Part { slice, stamps, work }) in parts.into_iter().enumerate() {
+            let report = match work {
+                Work::TakenOver(report) => report,
+                Work::ToDo(files) => {
+                    let report = self.compute(&files)?;
+                    if cut {
+                        self.checkpoints.keep(&slice, &stamps, &report)?;
+                        self.listener.step(&format!("checkpointed-{}", number + 1))?;
+                    }
+                    report
+                }
+            };
+            whole.partitions.extend(report.partitions);
+            whole.sources.extend(report.sources);
+            whole.books.add(report.books, &intake);
+        }
+        Ok(whole)
+    }
+
+    /// The slices, those of earlier attempts staged. The files of the others are looked at before any of them is read, so
+    /// that one that does not keep the contract is found out at once.
+    fn parts(&mut self, plan: &SourcePlan) -> Result<Vec<Part>, EngineError> {
+        let root = &self.job.source_root;
+        let mut stamps = BTreeMap::new();
+        for file in &plan.files {
+            stamps.insert(file.path.as_str(), Stamp::before(root, file)?);
+        }
+        let bytes: Vec<u64> =
+            plan.files.iter().filter_map(|file| stamps.get(file.path.as_str())).map(|s| s.bytes).collect();
+        let slices = plan.slices(&self.job.scope, &bytes, self.job.slice_source_bytes);
+        let cut = slices.len() > 1;
+        let mut out = Vec::new();
+        for slice in slices {
+            let stamps: Vec<Stamp> = slice.files.iter().filter_map(|f| stamps.get(f.path.as_str())).copied().collect();
+            let taken = if cut { self.checkpoints.take(&slice, &stamps, self.staged)? } else { None };
+            let work = match taken {
+                Some(report) => {
+                    self.staged += report.partitions.len();
+                    self.progress.partitions_taken_over += report.partitions.len() as u64;
+                    Work::TakenOver(report)
+                }
+                None => Work::ToDo(self.look_at(&slice, &stamps)?),
+            };
+            out.push(Part { slice, stamps, work });
+        }
+        self.progress.partitions = self.progress.partitions_taken_over;
+        self.progress.partitions_staged = self.progress.partitions_taken_over;
+        Ok(out)
+    }
+
+    fn look_at(&mut self, slice: &Slice, stamps: &[Stamp]) -> Result<Vec<LookedAt>, EngineError> {
+        let mut files = Vec::new();
+        for (planned, stamp) in slice.files.iter().zip(stamps) {
+            let allowed = Allowed::of(&self.definition.partition, &slice.scope, &planned.serves);
+            files.push(LookedAt::open(self.definition, &self.job.source_root, planned.clone(), allowed, *stamp)?);
+        }
+        self.progress.rows += files.iter().map(LookedAt::rows).sum::<u64>();
+        Ok(files)
+    }
+
+    /// Computes a slice and stages its files.
+    fn compute(&mut self, files: &[LookedAt]) -> Result<SliceReport, EngineError> {
+        self.progress.stage = Stage::Scanning;
+        self.listener.at(&self.progress);
+        let mut books = Books::default();
+        let grouped = scan(self.definition, files, &mut books, self.listener)?;
+        for file in files {
+            file.check_unchanged()?;
+        }
+        books.check_rejected(self.definition, files)?;
+
+        let partitions = self.stage(grouped.as_ref(), &books)?;
+        Ok(SliceReport { partitions, sources: files.iter().map(LookedAt::report).collect(), books })
+    }
+
+    /// Sorts the rows in scope, splits them by partition and writes each partition's file.
+    fn stage(&mut self, grouped: Option<&pl::DataFrame>, books: &Books) -> Result<Vec<StagedPartition>, EngineError> {
+        let parts = match grouped {
+            Some(grouped) => {
+                let rows = sorted(self.definition, grouped)?;
+                split(self.definition, &rows).map_err(|e| engine_error(&e))?
+            }
+            None => Vec::new(),
+        };
+        self.progress.stage = Stage::Staging;
+        self.progress.partitions += parts.len() as u64;
+        self.listener.at(&self.progress);
+        self.listener.step("scanned")?;
+        let mut out = Vec::new();
+        for (key, mut part) in parts {
+            let name = file_name(self.staged);
+            out.push(stage_one(self.definition, self.job, name, &key, &mut part, books.source_rows(&key))?);
+            self.staged += 1;
+            self.progress.partitions_staged += 1;
+            self.listener.at(&self.progress);
+            self.listener.step(&format!("staged-{}", self.staged))?;
+        }
+        Ok(out)
+    }
 }
 
 /// Reads the files and groups their rows; none where statistics place all of them out of scope.
@@ -89,7 +220,7 @@ fn scan(
     for (index, file) in files.iter().enumerate() {
         let reading = query::reading(definition, file);
         for (values, rows) in &reading.placed {
-            books.enter_placed(definition, index, values, *rows);
+            books.enter_placed(definition, &file.planned.path, values, *rows);
         }
         let scans = query::scan(definition, file, index, &reading.stretches, &listener.rows_read());
         frames.extend(scans.map_err(|e| engine_error(&e))?);
@@ -113,7 +244,7 @@ fn scan(
             return Err(unreadable(definition, files).unwrap_or_else(|| engine_error(&error)));
         }
     };
-    books.enter(definition, &grouped).map_err(|e| engine_error(&e))?;
+    books.enter(definition, files, &grouped).map_err(|e| engine_error(&e))?;
     Ok(Some(grouped))
 }
 
@@ -124,43 +255,6 @@ fn unreadable(definition: &Definition, files: &[LookedAt]) -> Option<EngineError
         let detail = format!("{}: its data cannot be read: {error}", file.planned.path);
         Some(source_failure("source-unreadable", "A source file cannot be read", detail))
     })
-}
-
-/// Sorts the rows in scope, splits them by partition and writes each partition's file.
-fn stage(
-    definition: &Definition,
-    job: &Job,
-    grouped: Option<&pl::DataFrame>,
-    books: &Books,
-    progress: &mut Progress,
-    listener: &dyn Listener,
-) -> Result<Vec<StagedPartition>, EngineError> {
-    let mut out = match grouped {
-        Some(grouped) => {
-            let rows = sorted(definition, grouped)?;
-            let parts = split(definition, &rows).map_err(|e| engine_error(&e))?;
-            progress.partitions = parts.len() as u64;
-            listener.at(progress)?;
-            let mut out = Vec::new();
-            for (number, (key, mut part)) in parts.into_iter().enumerate() {
-                out.push(stage_one(definition, job, number, &key, &mut part, books.source_rows(&key))?);
-                progress.partitions_staged += 1;
-                listener.at(progress)?;
-            }
-            out
-        }
-        None => {
-            listener.at(progress)?;
-            Vec::new()
-        }
-    };
-    output::sync_folder(&job.staging)?;
-    if let Scope::Partitions(keys) = &job.scope {
-        let made: std::collections::BTreeSet<PartitionKey> = out.iter().map(|p| p.partition.clone()).collect();
-        out.extend(keys.iter().filter(|key| !made.contains(*key)).map(without_rows));
-    }
-    out.sort_by(|a, b| a.partition.cmp(&b.partition));
-    Ok(out)
 }
 
 /// The finished rows in scope with their partition values, sorted by partition and dimensions: a total order, since the
@@ -225,7 +319,7 @@ fn end_of(
 fn stage_one(
     definition: &Definition,
     job: &Job,
-    number: usize,
+    file: String,
     key: &PartitionKey,
     part: &mut pl::DataFrame,
     source_rows: u64,
@@ -239,7 +333,6 @@ fn stage_one(
     let mut frame =
         columns.and_then(|columns| pl::DataFrame::new(part.height(), columns)).map_err(|e| engine_error(&e))?;
     frame.rechunk_mut();
-    let file = format!("{number:05}.parquet");
     let written = output::write(&job.staging.join(&file), &mut frame)?;
     Ok(StagedPartition {
         partition: key.clone(),

@@ -1,11 +1,15 @@
 //! Which files are whose sources.
 
+mod slices;
 #[cfg(test)]
 mod tests;
+
+pub use slices::Slice;
 
 use super::{Definition, SourcePath, Template};
 use crate::partition::{PartitionKey, PartitionValue, Period};
 use crate::run::{FailureClass, RunError, Scope};
+use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::RangeInclusive;
@@ -23,7 +27,7 @@ pub trait Listing {
 }
 
 /// The partitions that a file is a source of.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub enum Serves {
     /// Every partition of the scope (plain paths and globs; in `full` only where the pipeline has no template).
     Scope,
@@ -35,7 +39,7 @@ pub enum Serves {
 }
 
 /// A file to be read.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PlannedFile {
     /// Its path, as the pipeline writes it with the fields and globs filled in.
     pub path: String,

@@ -39,6 +39,9 @@ pub struct Progress {
     pub partitions: u64,
     /// Partitions staged so far.
     pub partitions_staged: u64,
+    /// Partitions staged that were taken over from an earlier attempt.
+    #[serde(default)]
+    pub partitions_taken_over: u64,
     /// Partitions published so far.
     pub partitions_published: u64,
     /// Why publishing waits, where it does.
@@ -56,6 +59,7 @@ impl Progress {
             rows_read: 0,
             partitions: 0,
             partitions_staged: 0,
+            partitions_taken_over: 0,
             partitions_published: 0,
             waiting_for: None,
         }

@@ -301,11 +301,11 @@ pub enum Change {
     Queue,
 }
 
-/// What the sweeper may do with an attempt's staging folder.
+/// What the sweeper may do with a staging folder of a run: an attempt's, or without a token the one of checkpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum StagingVerdict {
-    /// The token is current or decided.
+    /// The run has not ended, and the token, if there is one, is current or decided.
     Keep,
     /// The run has ended, or the token is neither current nor decided.
     Remove,
@@ -424,7 +424,7 @@ pub trait RunStore: Send + Sync {
     ) -> StoreResult<(Option<CatalogEntry>, Vec<HistoryEntry>)>;
 
     /// What the sweeper may do with these attempts' staging folders, in the order given.
-    async fn staging_verdicts(&self, folders: &[(RunId, ClaimToken)]) -> StoreResult<Vec<StagingVerdict>>;
+    async fn staging_verdicts(&self, folders: &[(RunId, Option<ClaimToken>)]) -> StoreResult<Vec<StagingVerdict>>;
 
     /// Counts for readyz and metrics.
     async fn queue_depth(&self) -> StoreResult<QueueDepth>;

@@ -10,6 +10,8 @@ use uuid::Uuid;
 
 pub(super) const STAGING: &str = ".staging";
 
+const CHECKPOINTS: &str = "slices";
+
 /// How often a folder is made again that a sweeper or a clearing run takes away meanwhile.
 pub(super) const MAKE_TRIES: u32 = 16;
 
@@ -28,6 +30,11 @@ impl Warehouse {
 
     fn staging_of_run(&self, run: RunId) -> PathBuf {
         self.staging_root().join(run.to_string())
+    }
+
+    /// Where a run's attempts leave what they have finished for the next one, there or not; it stays until the run ends.
+    pub fn checkpoints(&self, run: RunId) -> PathBuf {
+        self.staging_of_run(run).join(CHECKPOINTS)
     }
 
     /// Makes an attempt's own folder and those above it, each with its parent synced. It must not be there: a claim
@@ -57,24 +64,27 @@ impl Warehouse {
         disk::remove_tree(&self.staging_of_run(run))
     }
 
-    /// The staging folders of attempts. The sweeper lists them before it asks the database, so that one that is made
+    /// The staging folders of attempts, and those of checkpoints as folders without a token. The sweeper lists them before it asks the database, so that one that is made
     /// meanwhile is not judged by what was known before.
-    pub fn staged_folders(&self) -> TableResult<Vec<(RunId, ClaimToken, PathBuf)>> {
+    pub fn staged_folders(&self) -> TableResult<Vec<(RunId, Option<ClaimToken>)>> {
         let mut found = Vec::new();
         for run in folders(&self.staging_root())? {
             let Some(run_id) = id_of(&run) else { continue };
-            for token in folders(&run)? {
-                if let Some(token_id) = id_of(&token) {
-                    found.push((RunId(run_id), ClaimToken(token_id), token));
+            for folder in folders(&run)? {
+                match id_of(&folder) {
+                    Some(token) => found.push((RunId(run_id), Some(ClaimToken(token)))),
+                    None if folder.ends_with(CHECKPOINTS) => found.push((RunId(run_id), None)),
+                    None => {}
                 }
             }
         }
         Ok(found)
     }
 
-    /// Removes one attempt's staging, and its run's folder if that is empty then.
-    pub fn remove_staged(&self, run: RunId, token: ClaimToken) -> TableResult<()> {
-        disk::remove_tree(&self.staging(run, token))?;
+    /// Removes one attempt's staging, or without a token the run's checkpoints, and the run's folder if that is empty
+    /// then.
+    pub fn remove_staged(&self, run: RunId, token: Option<ClaimToken>) -> TableResult<()> {
+        disk::remove_tree(&token.map_or_else(|| self.checkpoints(run), |token| self.staging(run, token)))?;
         disk::remove_empty_folder(&self.staging_of_run(run)).map(drop)
     }
 
@@ -99,7 +109,8 @@ impl Warehouse {
                 unknown.push(run.path());
                 continue;
             }
-            unknown.extend(entries(&run.path())?.iter().filter(|token| !is_attempt_folder(token)).map(DirEntry::path));
+            let unknown_in_run = |entry: &DirEntry| !is_attempt_folder(entry) && entry.file_name() != CHECKPOINTS;
+            unknown.extend(entries(&run.path())?.into_iter().filter(unknown_in_run).map(|entry| entry.path()));
         }
         Ok(unknown)
     }

@@ -97,7 +97,7 @@ impl Worker {
     /// Only this attempt's: another may be under way by now.
     async fn remove_attempt(&self, run: &Run, token: ClaimToken) {
         let id = run.id;
-        if let Err(error) = self.on_disk(move |warehouse| warehouse.remove_staged(id, token)).await {
+        if let Err(error) = self.on_disk(move |warehouse| warehouse.remove_staged(id, Some(token))).await {
             tracing::warn!(%error, "staging could not be removed; the sweeper will");
         }
     }

@@ -2,18 +2,19 @@
 
 use super::files::LookedAt;
 use super::query::{ROWS, VERDICT, Verdict};
-use super::scope::values_at;
+use super::scope::{Allowed, values_at};
 use crate::engine::EngineError;
 use crate::engine::error::compute_failure;
 use crate::partition::{PartitionKey, PartitionValue};
 use crate::pipeline::Definition;
-use crate::pipeline::sources::{Serves, SourcePlan};
-use crate::run::{RowCounts, Warning};
+use crate::pipeline::sources::{PlannedFile, Serves, SourcePlan};
+use crate::run::{RowCounts, Scope, SourceFile, Warning};
 use ::polars::prelude as pl;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Rows of one partition of the scope.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 struct Judged {
     rejected: u64,
     filtered: u64,
@@ -21,21 +22,63 @@ struct Judged {
 }
 
 /// Counts of rows by what they were judged to be.
-#[derive(Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Books {
     partitions: BTreeMap<PartitionKey, Judged>,
-    nowhere: BTreeMap<usize, u64>,
-    strays: BTreeMap<(usize, PartitionKey), u64>,
+    /// By the path of their file.
+    nowhere: BTreeMap<String, u64>,
+    strays: BTreeMap<String, BTreeMap<PartitionKey, u64>>,
+}
+
+/// Which file's rows go into which partition, over all slices of a run.
+pub(super) struct Intake<'a> {
+    definition: &'a Definition,
+    plan: &'a SourcePlan,
+    allowed: BTreeMap<&'a str, Allowed>,
+}
+
+impl<'a> Intake<'a> {
+    /// As the plan of the whole run says.
+    pub(super) fn of(definition: &'a Definition, scope: &Scope, plan: &'a SourcePlan) -> Self {
+        let allowed = |serves| Allowed::of(&definition.partition, scope, serves);
+        let allowed = plan.files.iter().map(|file| (file.path.as_str(), allowed(&file.serves))).collect();
+        Self { definition, plan, allowed }
+    }
+
+    fn takes(&self, path: &str, key: &PartitionKey) -> bool {
+        let values = self.definition.partition.values(key);
+        self.allowed.get(path).zip(values).is_some_and(|(allowed, values)| allowed.contains(&values))
+    }
+
+    /// Whether a stray would have been taken in with one more neighbour: its file has neighbours and, in `full`, its
+    /// partition has files of its own, without which it is not made whatever the neighbours.
+    fn is_next_door(&self, file: &PlannedFile, key: &PartitionKey) -> bool {
+        let made = match &file.serves {
+            Serves::Scope => false,
+            Serves::Keys(_) => true,
+            Serves::Times(_) => self
+                .definition
+                .partition
+                .values(key)
+                .is_some_and(|values| self.allowed.values().any(|allowed| allowed.contains(&values))),
+        };
+        made && self.plan.is_next_door(self.definition, file, key)
+    }
 }
 
 impl Books {
     /// Enters rows that statistics place out of scope.
-    pub(super) fn enter_placed(&mut self, definition: &Definition, file: usize, values: &[PartitionValue], rows: u64) {
-        self.enter_stray(definition, file, values, rows);
+    pub(super) fn enter_placed(&mut self, definition: &Definition, path: &str, values: &[PartitionValue], rows: u64) {
+        self.enter_stray(definition, path, values, rows);
     }
 
-    /// Enters the groups of the query.
-    pub(super) fn enter(&mut self, definition: &Definition, grouped: &pl::DataFrame) -> pl::PolarsResult<()> {
+    /// Enters the groups of the query over `files`.
+    pub(super) fn enter(
+        &mut self,
+        definition: &Definition,
+        files: &[LookedAt],
+        grouped: &pl::DataFrame,
+    ) -> pl::PolarsResult<()> {
         let verdicts = grouped.column(VERDICT)?.as_materialized_series().i32()?.clone();
         let rows = grouped.column(ROWS)?.as_materialized_series().i64()?.clone();
         let mut last: Option<(Vec<PartitionValue>, PartitionKey)> = None;
@@ -45,16 +88,17 @@ impl Books {
                 continue;
             };
             let rows = u64::try_from(rows).unwrap_or(0);
+            let path = files.get(file).map_or("", |file| file.planned.path.as_str());
             let values = match verdict {
                 Verdict::Nowhere => None,
                 _ => values_at(grouped, &definition.partition, at)?,
             };
             let Some(values) = values else {
-                *self.nowhere.entry(file).or_default() += rows;
+                *self.nowhere.entry(path.to_owned()).or_default() += rows;
                 continue;
             };
             if verdict == Verdict::OutOfScope {
-                self.enter_stray(definition, file, &values, rows);
+                self.enter_stray(definition, path, &values, rows);
                 continue;
             }
             // Groups of one partition come together, so most keys are the one before.
@@ -74,10 +118,22 @@ impl Books {
         Ok(())
     }
 
-    fn enter_stray(&mut self, definition: &Definition, file: usize, values: &[PartitionValue], rows: u64) {
+    fn enter_stray(&mut self, definition: &Definition, path: &str, values: &[PartitionValue], rows: u64) {
+        let path = path.to_owned();
         match definition.partition.key(values) {
-            Some(key) => *self.strays.entry((file, key)).or_default() += rows,
-            None => *self.nowhere.entry(file).or_default() += rows,
+            Some(key) => *self.strays.entry(path).or_default().entry(key).or_default() += rows,
+            None => *self.nowhere.entry(path).or_default() += rows,
+        }
+    }
+
+    /// Adds the books of a slice. A file that several slices read has its rows in the books of each: what one of them takes
+    /// in is a stray in the others, and is a stray of the run only where no slice takes it in.
+    pub(super) fn add(&mut self, slice: Books, intake: &Intake<'_>) {
+        self.partitions.extend(slice.partitions);
+        self.nowhere.extend(slice.nowhere);
+        for (path, mut strays) in slice.strays {
+            strays.retain(|key, _| !intake.takes(&path, key));
+            self.strays.entry(path).or_default().extend(strays);
         }
     }
 
@@ -100,11 +156,11 @@ impl Books {
         };
         // The quotient is rounded as the setting was when it was read, so that exactly the share allowed is allowed.
         let over = |rejected: u64, of: u64| rejected > 0 && rejected as f64 / of as f64 > definition.max_rejected;
-        for (index, rejected) in &self.nowhere {
-            let Some(file) = files.get(*index) else { continue };
-            if over(*rejected, file.rows()) {
-                let whose = file.planned.path.clone();
-                return Err(too_many(whose, *rejected, file.rows(), "have no partition value"));
+        for file in files {
+            let path = &file.planned.path;
+            let rejected = self.nowhere.get(path).copied().unwrap_or(0);
+            if over(rejected, file.rows()) {
+                return Err(too_many(path.clone(), rejected, file.rows(), "have no partition value"));
             }
         }
         for (key, judged) in &self.partitions {
@@ -118,14 +174,14 @@ impl Books {
     }
 
     /// The report's counts; fails where they do not balance, for then rows were lost.
-    pub(super) fn counts(&self, files: &[LookedAt]) -> Result<RowCounts, EngineError> {
+    pub(super) fn counts(&self, sources: &[SourceFile]) -> Result<RowCounts, EngineError> {
         let mut by_partition: BTreeMap<&PartitionKey, u64> = BTreeMap::new();
-        for ((_, key), rows) in &self.strays {
+        for (key, rows) in self.strays.values().flatten() {
             *by_partition.entry(key).or_default() += rows;
         }
         let judged = |f: fn(&Judged) -> u64| self.partitions.values().map(f).sum::<u64>();
         let counts = RowCounts {
-            read: files.iter().map(LookedAt::rows).sum(),
+            read: sources.iter().map(|source| source.rows).sum(),
             in_scope: judged(|j| j.in_scope),
             out_of_scope: by_partition.values().sum(),
             filtered: judged(|j| j.filtered),
@@ -143,12 +199,12 @@ impl Books {
     }
 
     /// Warns of strays that one more neighbour would have taken in, and of rejected rows.
-    pub(super) fn warnings(&self, definition: &Definition, plan: &SourcePlan, files: &[LookedAt]) -> Vec<Warning> {
+    pub(super) fn warnings(&self, intake: &Intake<'_>) -> Vec<Warning> {
         let mut out = Vec::new();
         let mut next_door: BTreeMap<&PartitionKey, u64> = BTreeMap::new();
-        for ((index, key), rows) in &self.strays {
-            let Some(file) = files.get(*index) else { continue };
-            if is_made(definition, files, file, key) && plan.is_next_door(definition, &file.planned, key) {
+        for file in &intake.plan.files {
+            let strays = self.strays.get(&file.path).into_iter().flatten();
+            for (key, rows) in strays.filter(|(key, _)| intake.is_next_door(file, key)) {
                 *next_door.entry(key).or_default() += rows;
             }
         }
@@ -162,7 +218,7 @@ impl Books {
                     "{rows} rows lie in the file of a period next door to their partition's ({}{more}) and are left out; set \
                      source.neighbours = {} to read them",
                     keys.join(", "),
-                    definition.source.neighbours + 1
+                    intake.definition.source.neighbours + 1
                 ),
             });
         }
@@ -177,19 +233,6 @@ impl Books {
             });
         }
         out
-    }
-}
-
-/// Whether a stray's partition could have taken it in: its file has neighbours and, in `full`, the partition has files of
-/// its own, without which it is not made whatever the neighbours.
-fn is_made(definition: &Definition, files: &[LookedAt], file: &LookedAt, key: &PartitionKey) -> bool {
-    match &file.planned.serves {
-        Serves::Scope => false,
-        Serves::Keys(_) => true,
-        Serves::Times(_) => {
-            let values = definition.partition.values(key);
-            values.is_some_and(|values| files.iter().any(|file| file.allowed.contains(&values)))
-        }
     }
 }
 

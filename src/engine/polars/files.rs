@@ -14,6 +14,8 @@ use ::polars::io::parquet::metadata::{FileMetadataRef, ParquetStatistics, deseri
 use ::polars::prelude as pl;
 use ::polars::prelude::IntoLazy;
 use chrono::{DateTime, Utc};
+use serde::Serialize;
+use std::fmt::Display;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -66,15 +68,20 @@ impl Listing for LocalListing<'_> {
 }
 
 /// What tells whether a file was changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stamp {
-    bytes: u64,
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(super) struct Stamp {
+    pub(super) bytes: u64,
     seconds: i64,
     nanoseconds: i64,
     inode: u64,
 }
 
 impl Stamp {
+    /// The stamp of a planned file, before anything of it is read.
+    pub(super) fn before(root: &Path, planned: &PlannedFile) -> Result<Self, EngineError> {
+        Self::of(&root.join(&planned.path)).map_err(|e| unreadable(planned, &e))
+    }
+
     fn of(path: &Path) -> io::Result<Self> {
         let found = std::fs::metadata(path)?;
         Ok(Self { bytes: found.len(), seconds: found.mtime(), nanoseconds: found.mtime_nsec(), inode: found.ino() })
@@ -105,19 +112,14 @@ impl LookedAt {
         root: &Path,
         planned: PlannedFile,
         allowed: Allowed,
+        stamp: Stamp,
     ) -> Result<Self, EngineError> {
         let path = root.join(&planned.path);
-        let unreadable = |detail: String| {
-            source_failure("source-unreadable", "A source file cannot be read", format!("{}: {detail}", planned.path))
-        };
-        let stamp = Stamp::of(&path).map_err(|e| unreadable(e.to_string()))?;
-        let file = File::open(&path).map_err(|e| unreadable(e.to_string()))?;
+        let file = File::open(&path).map_err(|e| unreadable(&planned, &e))?;
         let mut reader = pl::ParquetReader::new(file);
-        let metadata = reader
-            .get_metadata()
-            .map_err(|e| unreadable(format!("expected a Parquet file, but its footer cannot be read: {e}")))?
-            .clone();
-        let schema = reader.schema().map_err(|e| unreadable(e.to_string()))?;
+        let no_footer = |e| format!("expected a Parquet file, but its footer cannot be read: {e}");
+        let metadata = reader.get_metadata().map_err(|e| unreadable(&planned, &no_footer(e)))?.clone();
+        let schema = reader.schema().map_err(|e| unreadable(&planned, &e))?;
         let row_groups = metadata.row_groups.iter().map(|g| g.num_rows() as u64).collect();
         let physical = physical_types(definition, &planned.path, &schema)?;
         Ok(Self { planned, path, allowed, row_groups, physical, stamp, metadata, schema })
@@ -271,6 +273,10 @@ fn period_values(definition: &Definition) -> Vec<pl::Expr> {
     out
 }
 
+fn unreadable(planned: &PlannedFile, error: &dyn Display) -> EngineError {
+    source_failure("source-unreadable", "A source file cannot be read", format!("{}: {error}", planned.path))
+}
+
 fn physical_types(
     definition: &Definition,
     file: &str,
@@ -330,7 +336,8 @@ mod tests {
         let mut frame = pl::DataFrame::new_infer_height(vec![pl::Series::new("x".into(), [1i64, 2]).into()]).unwrap();
         pl::ParquetWriter::new(File::create(&path).unwrap()).finish(&mut frame).unwrap();
         let planned = PlannedFile { path: "a.parquet".to_owned(), serves: Serves::Scope };
-        let looked_at = LookedAt::open(&definition, dir.path(), planned, Allowed::All).unwrap();
+        let stamp = Stamp::before(dir.path(), &planned).unwrap();
+        let looked_at = LookedAt::open(&definition, dir.path(), planned, Allowed::All, stamp).unwrap();
         assert_eq!(looked_at.check_unchanged(), Ok(()));
 
         let told = || looked_at.check_unchanged().unwrap_err().to_string();

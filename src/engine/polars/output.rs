@@ -5,7 +5,7 @@ use crate::engine::error::service_failure;
 use ::polars::prelude as pl;
 use sha2::{Digest, Sha256};
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, Read, Write};
 use std::path::Path;
 
 /// Rows of a row group. Part of what makes the same rows the same bytes.
@@ -39,10 +39,17 @@ pub(super) fn write(path: &Path, frame: &mut pl::DataFrame) -> Result<Written, E
         .with_data_page_size(Some(DATA_PAGE_BYTES))
         .finish(frame)
         .map_err(|e| failed(&e))?;
-    let Hashing { to, sha256, bytes } = out;
-    let file = to.into_inner().map_err(|e| failed(&e))?;
+    let (bytes, sha256) = (out.bytes, out.sha256());
+    let file = out.to.into_inner().map_err(|e| failed(&e))?;
     file.sync_all().map_err(|e| failed(&e))?;
-    Ok(Written { bytes, sha256: sha256.finalize().iter().map(|b| format!("{b:02x}")).collect() })
+    Ok(Written { bytes, sha256 })
+}
+
+/// The digest in hex of what is read.
+pub(super) fn sha256(content: &mut dyn Read) -> io::Result<String> {
+    let mut out = Hashing { to: io::sink(), sha256: Sha256::new(), bytes: 0 };
+    io::copy(content, &mut out)?;
+    Ok(out.sha256())
 }
 
 /// Syncs a folder, so that the names in it last.
@@ -60,6 +67,12 @@ struct Hashing<W> {
     to: W,
     sha256: Sha256,
     bytes: u64,
+}
+
+impl<W> Hashing<W> {
+    fn sha256(&self) -> String {
+        self.sha256.clone().finalize().iter().map(|b| format!("{b:02x}")).collect()
+    }
 }
 
 impl<W: Write> Write for Hashing<W> {

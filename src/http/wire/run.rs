@@ -136,6 +136,8 @@ struct ProgressView<'a> {
     /// Partitions to stage.
     partitions: u64,
     partitions_staged: u64,
+    /// Of those, how many an earlier attempt had made.
+    partitions_taken_over: u64,
     partitions_published: u64,
     /// Why publishing waits, where it does.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -280,6 +282,7 @@ impl<'a> From<&'a Progress> for ProgressView<'a> {
             rows_read: p.rows_read,
             partitions: p.partitions,
             partitions_staged: p.partitions_staged,
+            partitions_taken_over: p.partitions_taken_over,
             partitions_published: p.partitions_published,
             waiting_for: p.waiting_for.as_deref(),
         }

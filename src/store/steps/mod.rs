@@ -189,7 +189,7 @@ impl<D: Database> RunStore for D {
         step!(self, Read, |tx| read::partition(tx, pipeline, key, limit))
     }
 
-    async fn staging_verdicts(&self, folders: &[(RunId, ClaimToken)]) -> StoreResult<Vec<StagingVerdict>> {
+    async fn staging_verdicts(&self, folders: &[(RunId, Option<ClaimToken>)]) -> StoreResult<Vec<StagingVerdict>> {
         step!(self, Read, |tx| read::staging_verdicts(tx, folders))
     }
 

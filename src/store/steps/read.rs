@@ -135,16 +135,21 @@ pub(super) async fn partition(
     Ok((entry, changes.iter().map(rows::history_entry).collect::<StoreResult<_>>()?))
 }
 
-pub(super) async fn staging_verdicts(tx: &mut Tx, folders: &[(RunId, ClaimToken)]) -> StoreResult<Vec<StagingVerdict>> {
+pub(super) async fn staging_verdicts(
+    tx: &mut Tx,
+    folders: &[(RunId, Option<ClaimToken>)],
+) -> StoreResult<Vec<StagingVerdict>> {
     let ids: Vec<RunId> = folders.iter().map(|(id, _)| *id).collect();
     let mut known = HashMap::new();
     for row in tx.rows(tx.sql.staging_runs, values![json(&ids)?]).await? {
         let tokens = [row.optional_id("claim_token")?, row.optional_id("decided_token")?];
         known.insert(row.id("id")?, (rows::state(&row)?, tokens));
     }
-    let verdict = |(id, token): &(RunId, ClaimToken)| match known.get(&id.0) {
+    let verdict = |(id, token): &(RunId, Option<ClaimToken>)| match known.get(&id.0) {
         None => StagingVerdict::Unknown,
-        Some((state, tokens)) if !state.is_ended() && tokens.contains(&Some(token.0)) => StagingVerdict::Keep,
+        Some((state, tokens)) if !state.is_ended() && token.is_none_or(|t| tokens.contains(&Some(t.0))) => {
+            StagingVerdict::Keep
+        }
         Some(_) => StagingVerdict::Remove,
     };
     Ok(folders.iter().map(verdict).collect())

@@ -73,5 +73,7 @@ fn job(place: &crate::service::Place, staging: &std::path::Path) -> Job {
         scope: Scope::Full,
         source_root: place.path(""),
         staging: staging.to_owned(),
+        checkpoints: place.path("slices"),
+        slice_source_bytes: u64::MAX,
     }
 }

@@ -83,6 +83,6 @@ passing_on! {
     table_definitions(pipeline: &str) -> Vec<StoredDefinition>;
     table_version(pipeline: &str) -> i64;
     state(id: RunId) -> Option<State>;
-    staging_verdicts(folders: &[(RunId, ClaimToken)]) -> Vec<StagingVerdict>;
+    staging_verdicts(folders: &[(RunId, Option<ClaimToken>)]) -> Vec<StagingVerdict>;
     queue_depth() -> QueueDepth;
 }

@@ -33,6 +33,7 @@ async fn lost_answers_of_deciding_and_finishing_are_asked_for_again() {
         settings: WorkerSettings {
             name: "it".to_owned(),
             source_root: place.path(""),
+            slice_source_bytes: u64::MAX,
             lease: Duration::from_secs(30),
             retry_delay_seconds: 0,
             max_lost_workers: 0,

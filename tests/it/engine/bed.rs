@@ -70,7 +70,14 @@ impl Bed {
     pub(super) fn job(&self, definition: &str, scope: Scope) -> Job {
         let staging = self.path(&format!("staging-{}", self.jobs.fetch_add(1, Ordering::Relaxed)));
         std::fs::create_dir(&staging).unwrap();
-        Job { definition: definition.to_owned(), scope, source_root: self.dir.path().to_owned(), staging }
+        Job {
+            definition: definition.to_owned(),
+            scope,
+            source_root: self.dir.path().to_owned(),
+            staging,
+            checkpoints: self.path("slices"),
+            slice_source_bytes: u64::MAX,
+        }
     }
 
     /// Runs a job over these partitions, written as requests write them; over everything for none.
@@ -90,10 +97,15 @@ impl Bed {
         keys.sort();
         keys.dedup();
         let job = self.job(definition, if keys.is_empty() { Scope::Full } else { Scope::Partitions(keys) });
+        Self::compute(engine, job).await.map(|(made, _)| made)
+    }
+
+    /// Runs a job; also what it told last of its progress.
+    pub(super) async fn compute(engine: &ChildEngine, job: Job) -> Result<(Made, Progress), RunError> {
         let staging = job.staging.clone();
-        let (progress, _) = watch::channel(Progress::at(Stage::Claimed));
+        let (progress, told) = watch::channel(Progress::at(Stage::Claimed));
         match engine.compute(job, progress, CancellationToken::new()).await {
-            Ok(report) => Ok(Made::read(report, &staging)),
+            Ok(report) => Ok((Made::read(report, &staging), told.borrow().clone())),
             Err(EngineError::Failed(error)) => Err(error),
             Err(EngineError::Cancelled) => panic!("nobody cancelled"),
         }

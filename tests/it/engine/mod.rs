@@ -9,5 +9,6 @@ mod naive;
 mod process;
 mod random;
 mod same_bytes;
+mod slices;
 mod templates;
 mod times;

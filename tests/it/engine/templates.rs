@@ -4,13 +4,13 @@ use super::bed::Bed;
 use chrono::NaiveDateTime;
 use polars::prelude::{Column, DataType, NamedFrom, Series, TimeUnit};
 
-fn file(times: &[&str]) -> Vec<Column> {
+pub(super) fn file(times: &[&str]) -> Vec<Column> {
     let micros: Vec<i64> =
         times.iter().map(|text| text.parse::<NaiveDateTime>().unwrap().and_utc().timestamp_micros()).collect();
     vec![Series::new("at".into(), micros).cast(&DataType::Datetime(TimeUnit::Microseconds, None)).unwrap().into()]
 }
 
-fn pipeline(path: &str, neighbours: u32, partition: &str) -> String {
+pub(super) fn pipeline(path: &str, neighbours: u32, partition: &str) -> String {
     format!(
         r#"
 name = "t"
@@ -28,7 +28,7 @@ n = "count(*)"
     )
 }
 
-const DAILY: &str = "\"raw/%Y-%m-%d.parquet\"";
+pub(super) const DAILY: &str = "\"raw/%Y-%m-%d.parquet\"";
 
 /// A file for each day around February's end. In each: two rows of its own day, one of the day before, one of two days
 /// before.

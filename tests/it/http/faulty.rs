@@ -198,7 +198,7 @@ impl RunStore for FaultyStore {
         unreachable!()
     }
 
-    async fn staging_verdicts(&self, _: &[(RunId, ClaimToken)]) -> StoreResult<Vec<StagingVerdict>> {
+    async fn staging_verdicts(&self, _: &[(RunId, Option<ClaimToken>)]) -> StoreResult<Vec<StagingVerdict>> {
         unreachable!()
     }
 

@@ -115,6 +115,7 @@ impl Workers {
             let settings = WorkerSettings {
                 name: format!("worker-{number}"),
                 source_root: folder.path().to_owned(),
+                slice_source_bytes: u64::MAX,
                 lease: Duration::from_secs(30),
                 retry_delay_seconds: 1,
                 max_lost_workers: 5,

@@ -155,22 +155,22 @@ pub(crate) async fn a_summary_sums_up_its_run(bed: &Bed) {
 }
 
 pub(crate) async fn staging_is_kept_for_who_may_need_it(bed: &Bed) {
-    let verdicts = async |folders: &[(RunId, ClaimToken)]| bed.store.staging_verdicts(folders).await.unwrap();
+    let verdicts = async |folders: &[(RunId, Option<ClaimToken>)]| bed.store.staging_verdicts(folders).await.unwrap();
     let id = submitted(bed, "a", &["p=1"]).await;
     let lost = claim(bed, id).await;
     bed.pass(LEASE).await;
     let decider = claim(bed, id).await;
     use StagingVerdict::{Keep, Remove, Unknown};
-    let foreign = (RunId::new(), decider.token);
-    let folders = [foreign, (id, decider.token), (id, lost.token), (id, ClaimToken::new())];
-    assert_eq!(verdicts(&folders).await, [Unknown, Keep, Remove, Remove]);
+    let (by, lost_by) = (Some(decider.token), Some(lost.token));
+    let folders = [(RunId::new(), by), (id, by), (id, lost_by), (id, Some(ClaimToken::new())), (id, None)];
+    assert_eq!(verdicts(&folders).await, [Unknown, Keep, Remove, Remove, Keep]);
     decide(bed, &decider, vec![decided("p=1", Outcome::Created, 1)]).await;
     bed.pass(LEASE).await;
     let finisher = claim(bed, id).await;
-    let folders = [(id, decider.token), (id, finisher.token), (id, lost.token)];
-    assert_eq!(verdicts(&folders).await, [Keep, Keep, Remove]);
+    let folders = [(id, by), (id, Some(finisher.token)), (id, lost_by), (id, None)];
+    assert_eq!(verdicts(&folders).await, [Keep, Keep, Remove, Keep]);
     finish(bed, &finisher).await;
-    assert_eq!(verdicts(&folders).await, [Remove, Remove, Remove]);
+    assert_eq!(verdicts(&folders).await, [Remove, Remove, Remove, Remove]);
     assert_eq!(verdicts(&[]).await, []);
 }
 

@@ -23,24 +23,28 @@ fn sweeping_takes_one_attempt_and_leaves_the_others() {
     let (second, other) = (ClaimToken::new(), RunId::new());
     f.warehouse.make_staging(f.run, second).unwrap();
     f.warehouse.make_staging(other, f.token).unwrap();
+    fs::create_dir(f.warehouse.checkpoints(f.run)).unwrap();
     let listed = || {
         let mut found: Vec<_> =
-            f.warehouse.staged_folders().unwrap().into_iter().map(|(r, t, p)| (r.0, t.0, p)).collect();
+            f.warehouse.staged_folders().unwrap().into_iter().map(|(run, token)| (run.0, token.map(|t| t.0))).collect();
         found.sort();
         found
     };
-    let folder = |run: RunId, token: ClaimToken| (run.0, token.0, f.warehouse.staging(run, token));
-    let mut expected = vec![folder(f.run, f.token), folder(f.run, second), folder(other, f.token)];
+    let folder = |run: RunId, token: ClaimToken| (run.0, Some(token.0));
+    let mut expected = vec![folder(f.run, f.token), folder(f.run, second), folder(other, f.token), (f.run.0, None)];
     expected.sort();
     assert_eq!(listed(), expected);
 
-    f.warehouse.remove_staged(f.run, f.token).unwrap();
+    let remove = |run, token| f.warehouse.remove_staged(run, token).unwrap();
+    remove(f.run, Some(f.token));
     expected.retain(|found| *found != folder(f.run, f.token));
     assert_eq!(listed(), expected);
-    f.warehouse.remove_staged(f.run, f.token).unwrap();
-    f.warehouse.remove_staged(f.run, second).unwrap();
-    f.warehouse.remove_staged(other, f.token).unwrap();
-    f.warehouse.remove_staged(RunId::new(), f.token).unwrap();
+    remove(f.run, None);
+    expected.retain(|(_, token)| token.is_some());
+    assert_eq!(listed(), expected);
+    for (run, token) in [(f.run, f.token), (f.run, second), (other, f.token), (RunId::new(), f.token)] {
+        remove(run, Some(token));
+    }
     assert!(tree(&f.warehouse.root().join(".staging")).is_empty(), "empty folders of runs are left");
 }
 
@@ -66,7 +70,7 @@ fn what_is_not_an_attempts_is_reported_and_left() {
     std::os::unix::fs::symlink(root.join(f.run.to_string()), root.join(&linked)).unwrap();
 
     let listed = f.warehouse.staged_folders().unwrap();
-    assert_eq!(listed, [(f.run, f.token, f.staging())]);
+    assert_eq!(listed, [(f.run, Some(f.token))]);
     let mut expected =
         vec![root.join(&unhyphenated), root.join(f.run.to_string()).join("mine"), root.join("note"), root.join(linked)];
     expected.sort();
@@ -74,7 +78,7 @@ fn what_is_not_an_attempts_is_reported_and_left() {
     unknown.sort();
     assert_eq!(unknown, expected);
 
-    f.warehouse.remove_staged(f.run, f.token).unwrap();
+    f.warehouse.remove_staged(f.run, Some(f.token)).unwrap();
     f.warehouse.remove_leftovers().unwrap();
     assert!(expected.iter().all(|path| path.symlink_metadata().is_ok()), "{:?}", tree(&root));
 }
@@ -106,11 +110,11 @@ fn an_old_probe_is_swept_and_a_new_one_is_not() {
 #[test]
 fn staging_is_made_beside_a_sweeper() {
     let f = Fixture::new();
-    f.warehouse.remove_staged(f.run, f.token).unwrap();
+    f.warehouse.remove_staged(f.run, Some(f.token)).unwrap();
     let of_run = f.warehouse.root().join(".staging").join(f.run.to_string());
     let made = beside_a_remover(&of_run, 100, |_| {
         let made = f.warehouse.make_staging(f.run, f.token).map(|folder| folder.is_dir());
-        f.warehouse.remove_staged(f.run, f.token).unwrap();
+        f.warehouse.remove_staged(f.run, Some(f.token)).unwrap();
         made.map_err(|e| e.to_string())
     });
     assert!(made.iter().all(|made| *made == Ok(true)), "{made:?}");
