@@ -4,11 +4,13 @@
 //! `event_date=2015-01-01/hour=15`. A [`PartitionKey`] that exists was checked by a [`PartitionSpec`].
 
 mod escape;
+mod folder;
 mod grain;
 #[cfg(test)]
 mod tests;
 mod value;
 
+pub use folder::folder_value;
 pub use grain::Grain;
 
 use serde::{Deserialize, Serialize};

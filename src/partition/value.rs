@@ -6,7 +6,7 @@ use chrono::{DateTime, Datelike, NaiveDate, NaiveDateTime, NaiveTime, Timelike};
 use std::fmt::Write;
 
 /// What Hive calls the partition of nulls; no value has this name.
-const HIVE_NULL: &str = "__HIVE_DEFAULT_PARTITION__";
+pub(super) const HIVE_NULL: &str = "__HIVE_DEFAULT_PARTITION__";
 
 /// The text of a value, not escaped; none where it has no name.
 pub(super) fn to_text(column: &PartitionColumn, value: &PartitionValue) -> Option<String> {

@@ -52,10 +52,35 @@ pub struct Expr {
     pub data_type: DataType,
 }
 
+impl Expr {
+    /// Whether a column of that name occurs in it.
+    pub fn uses(&self, name: &str) -> bool {
+        match &self.node {
+            Node::Column(column) => column == name,
+            Node::Literal(_) => false,
+            Node::Arithmetic(_, a, b) | Node::Compare(_, a, b) | Node::And(a, b) | Node::Or(a, b) => {
+                a.uses(name) || b.uses(name)
+            }
+            Node::Negate(x)
+            | Node::Not(x)
+            | Node::IsNull(x)
+            | Node::Like(x, _)
+            | Node::Cast(x)
+            | Node::Truncate(x, _) => x.uses(name),
+            Node::In(x, list) => x.uses(name) || list.iter().any(|item| item.uses(name)),
+            Node::Case(arms, otherwise) => {
+                arms.iter().any(|(when, then)| when.uses(name) || then.uses(name))
+                    || otherwise.as_ref().is_some_and(|otherwise| otherwise.uses(name))
+            }
+            Node::Call(_, arguments) => arguments.iter().any(|argument| argument.uses(name)),
+        }
+    }
+}
+
 /// What an expression computes. The operands' types were checked.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Node {
-    /// A column of the contract.
+    /// A column of the contract, or else [`super::SOURCE_FILE`] or [`super::SOURCE_LINE`].
     Column(String),
     /// A constant of the expression's type.
     Literal(Literal),

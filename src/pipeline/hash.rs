@@ -2,7 +2,7 @@
 //! left out. Comments, spacing and the order of keys that does not matter make no difference.
 
 use super::expr::{Expr, Literal, Node};
-use super::{Aggregate, Definition, SourcePath};
+use super::{Aggregate, Column, CsvLayout, Definition, Format, Origin, SourcePath};
 use crate::partition::PartitionSpec;
 use crate::run::{DefinitionHash, RetryRule};
 use sha2::{Digest, Sha256};
@@ -41,6 +41,9 @@ pub(super) fn of(definition: &Definition) -> DefinitionHash {
         form.text("limits.timeout_seconds");
         form.number(u64::from(seconds));
     }
+    let mut columns: Vec<_> = definition.source.columns.iter().collect();
+    columns.sort_unstable_by_key(|column| &column.name);
+    columns.iter().for_each(|column| extras(&mut form, column));
     let digest = form.0.finalize();
     DefinitionHash(digest.iter().map(|byte| format!("{byte:02x}")).collect())
 }
@@ -61,7 +64,11 @@ impl Form {
 }
 
 fn source(form: &mut Form, definition: &Definition) {
-    form.text("parquet");
+    match &definition.source.format {
+        Format::Parquet => form.text("parquet"),
+        Format::Csv(layout) => csv(form, layout),
+        Format::Ndjson => form.text("ndjson"),
+    }
     let mut paths: Vec<(&str, &str)> = definition.source.paths.iter().map(path).collect();
     paths.sort_unstable();
     form.count(paths.len());
@@ -77,6 +84,48 @@ fn source(form: &mut Form, definition: &Definition) {
         form.text(&column.name);
         form.text(&column.data_type.to_string());
         form.count(usize::from(column.not_null));
+    }
+}
+
+fn csv(form: &mut Form, layout: &CsvLayout) {
+    form.text("csv");
+    form.count(usize::from(layout.header));
+    form.number(u64::from(layout.delimiter));
+    form.text(&layout.quote.map(|quote| quote.to_string()).unwrap_or_default());
+    let mut nulls: Vec<&String> = layout.nulls.iter().collect();
+    nulls.sort_unstable();
+    nulls.dedup();
+    form.count(nulls.len());
+    nulls.iter().for_each(|null| form.text(null));
+    form.count(usize::from(layout.empty_tail));
+}
+
+/// What a column says beyond its name and type, each named, and only where it is said.
+fn extras(form: &mut Form, column: &Column) {
+    let place = |form: &mut Form, key: &str| form.text(&format!("source.columns.{}.{key}", column.name));
+    match &column.origin {
+        Origin::Names(names) if *names == [column.name.as_str()] => {}
+        Origin::Names(names) => {
+            place(form, "from");
+            form.count(names.len());
+            names.iter().for_each(|name| form.text(name));
+        }
+        Origin::Position(position) => {
+            place(form, "position");
+            form.count(*position);
+        }
+        Origin::Folder(key) => {
+            place(form, "folder");
+            form.text(key);
+        }
+    }
+    if let Some(format) = &column.format {
+        place(form, "format");
+        form.text(format);
+    }
+    if let Some(default) = &column.default {
+        place(form, "default");
+        literal(form, default);
     }
 }
 

@@ -1,8 +1,11 @@
 //! Loading: TOML text to a checked definition.
 
+mod columns;
 mod grouping;
 mod section;
 mod source;
+#[cfg(test)]
+mod source_tests;
 #[cfg(test)]
 mod tests;
 

@@ -6,10 +6,11 @@ mod load;
 pub mod sources;
 mod template;
 mod types;
+pub mod value;
 
 pub use expr::{Expr, Function, Literal};
 pub use load::{DefinitionError, parse};
-pub use types::{Column, DataType};
+pub use types::{Column, DataType, Origin};
 
 use crate::partition::PartitionSpec;
 use crate::run::{DefinitionHash, Fold, RetryPolicy};
@@ -51,7 +52,30 @@ impl Definition {
     pub fn column(&self, name: &str) -> Option<&Column> {
         self.source.columns.iter().find(|column| column.name == name)
     }
+
+    /// Whether an expression uses [`SOURCE_FILE`], the path of the row's file as the pipeline names it, as a string.
+    pub fn uses_source_file(&self) -> bool {
+        self.uses(SOURCE_FILE)
+    }
+
+    /// Whether an expression uses [`SOURCE_LINE`], the row's line in its file from 1 (Parquet: its number), as int64.
+    pub fn uses_source_line(&self) -> bool {
+        self.uses(SOURCE_LINE)
+    }
+
+    fn uses(&self, name: &str) -> bool {
+        let dimensions = self.dimensions.iter().map(|dimension| &dimension.expr);
+        let measures = self.measures.iter().filter_map(|measure| measure.aggregate.argument());
+        let mut all = dimensions.chain(measures).chain(&self.filter);
+        // A column of the contract goes before what the rows come with.
+        self.column(name).is_none() && all.any(|expr| expr.uses(name))
+    }
 }
+
+/// The name of the file's path in expressions, where the contract has no column of that name.
+pub const SOURCE_FILE: &str = "source_file";
+/// The name of the line's number in expressions, where the contract has no column of that name.
+pub const SOURCE_LINE: &str = "source_line";
 
 /// The `[limits]` of a pipeline.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -63,12 +87,46 @@ pub struct RunLimits {
 /// The `[source]` of a pipeline.
 #[derive(Debug, Clone)]
 pub struct Source {
+    /// What the files are.
+    pub format: Format,
     /// Paths, globs or templates, relative to the source root.
     pub paths: Vec<SourcePath>,
     /// How many template periods either side are read too.
     pub neighbours: u32,
     /// The contract: the columns that are read, in file order.
     pub columns: Vec<Column>,
+}
+
+/// The format of a source's files. Text files whose names end in `.gz` or `.zst` are compressed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Format {
+    /// Parquet.
+    Parquet,
+    /// Delimited text.
+    Csv(CsvLayout),
+    /// One JSON object a line.
+    Ndjson,
+}
+
+/// The `[source.csv]` of a pipeline.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CsvLayout {
+    /// Whether the first line names the columns.
+    pub header: bool,
+    /// What is between fields.
+    pub delimiter: u8,
+    /// What is around fields that hold delimiters, quotes (doubled) or line ends; none where quotes are mere text.
+    pub quote: Option<u8>,
+    /// The texts that mean null, quoted or not.
+    pub nulls: Vec<String>,
+    /// Whether records may have empty fields after the last one that the header names, in one number through the file.
+    pub empty_tail: bool,
+}
+
+impl Default for CsvLayout {
+    fn default() -> Self {
+        Self { header: true, delimiter: b',', quote: Some(b'"'), nulls: vec![String::new()], empty_tail: false }
+    }
 }
 
 /// One path of a source.
@@ -141,6 +199,21 @@ pub enum Aggregate {
     Max(Expr),
     /// The exact sum divided by the count: float64.
     Avg(Expr),
+}
+
+impl Aggregate {
+    /// What is aggregated; none for `count(*)`.
+    pub fn argument(&self) -> Option<&Expr> {
+        match self {
+            Aggregate::CountRows => None,
+            Aggregate::Count(x)
+            | Aggregate::CountDistinct(x)
+            | Aggregate::Sum(x)
+            | Aggregate::Min(x)
+            | Aggregate::Max(x)
+            | Aggregate::Avg(x) => Some(x),
+        }
+    }
 }
 
 impl Measure {

@@ -235,6 +235,8 @@ mod tests {
             ("data/y_%Y-%m.parquet", "data/y_2024-02.parquet"),
             ("%Y/%-m/%-d/%H.parquet", "2024/2/29/07.parquet"),
             ("%Y/%Y-%m-%d%%", "2024/2024-02-29%"),
+            ("raw/%Y-%m-%d-%-H.json.gz", "raw/2015-01-01-0.json.gz"),
+            ("raw/%Y-%m-%d-%-H.json.gz", "raw/2015-01-01-23.json.gz"),
         ] {
             let template = template(text);
             let index = template.index_of(path).unwrap();
@@ -245,6 +247,10 @@ mod tests {
         assert_eq!(months.index_of("y2024-02"), Some(2024 * 12 + 1));
         for other in ["y2024-13", "y0000-01", "y2024-2", "y2024-02x", "x2024-02", "y2024-é"] {
             assert_eq!(months.index_of(other), None, "{other}");
+        }
+        let hours = template("%Y-%m-%d-%-H.gz");
+        for other in ["2015-01-01-24.gz", "2015-01-01-00.gz", "2015-01-01-.gz", "2015-01-01-1.gz.part"] {
+            assert_eq!(hours.index_of(other), None, "{other}");
         }
         assert_eq!(template("%Y/%Y").index_of("2024/2023"), None);
         assert_eq!(template("%Y-%-m").index_of("2024-02"), None);

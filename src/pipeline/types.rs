@@ -1,5 +1,6 @@
-//! The contract's types.
+//! The contract's types and columns.
 
+use super::Literal;
 use std::fmt;
 
 /// A type of the contract, of an expression or of an output column.
@@ -31,14 +32,41 @@ pub enum DataType {
 }
 
 /// A column of the contract.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Column {
-    /// Its name in the files.
+    /// Its name in expressions.
     pub name: String,
     /// The type that its values are brought to.
     pub data_type: DataType,
     /// Whether a null costs the row.
     pub not_null: bool,
+    /// Where its values are.
+    pub origin: Origin,
+    /// How texts are read as dates and times (strftime); none for ISO 8601.
+    pub format: Option<String>,
+    /// Its value where a file (ndjson: a line) has no such column; null where it is optional. None: such a file breaks
+    /// the contract.
+    pub default: Option<Literal>,
+}
+
+/// Where the values of a column are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// In the first of these columns that the file has; for ndjson paths by dots, and the first that the line has.
+    Names(Vec<String>),
+    /// In the field of that number, from 1 (csv without a header).
+    Position(usize),
+    /// In the `key=value` folder of this key in the file's path.
+    Folder(String),
+}
+
+impl Column {
+    /// A column that every file has under its own name.
+    pub fn new(name: impl Into<String>, data_type: DataType, not_null: bool) -> Self {
+        let name = name.into();
+        let origin = Origin::Names(vec![name.clone()]);
+        Self { name, data_type, not_null, origin, format: None, default: None }
+    }
 }
 
 impl DataType {

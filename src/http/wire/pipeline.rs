@@ -1,7 +1,8 @@
 //! Pipelines: their definitions.
 
 use crate::partition::{PartitionColumn, Transform};
-use crate::pipeline::{Column, Definition, SourcePath};
+use crate::pipeline::value::text_of;
+use crate::pipeline::{Column, CsvLayout, Definition, Format, Literal, Origin, SourcePath};
 use crate::run::Fold;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -47,12 +48,35 @@ pub(in crate::http) struct PipelineDetail<'a> {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = PipelineSource)]
 struct SourceView<'a> {
+    /// `parquet`, `csv` or `ndjson`.
+    #[schema(example = "parquet")]
+    format: &'static str,
+    /// The layout of csv files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    csv: Option<CsvView<'a>>,
     /// Paths, globs or templates.
     paths: Vec<&'a str>,
     /// How many template periods either side are read too.
     neighbours: u32,
     /// The columns that are read.
     columns: Vec<ColumnView<'a>>,
+}
+
+/// The layout of csv files.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = CsvLayout)]
+struct CsvView<'a> {
+    /// Whether the first line names the columns.
+    header: bool,
+    #[schema(value_type = String, example = ",")]
+    delimiter: char,
+    /// Null where quotes are mere text.
+    #[schema(value_type = Option<String>, example = "\"")]
+    quote: Option<char>,
+    /// The texts that mean null.
+    null: &'a [String],
+    /// Whether records may have empty fields after the header's last one.
+    empty_tail: bool,
 }
 
 /// A column of the contract.
@@ -64,6 +88,24 @@ struct ColumnView<'a> {
     #[schema(example = "decimal(18,2)")]
     data_type: String,
     not_null: bool,
+    /// The names in the files, of which the first one that is there counts; for ndjson paths by dots.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    from: Option<&'a [String]>,
+    /// The number of the field, from 1, in csv files without a header.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    position: Option<usize>,
+    /// The key of the `key=value` folder that has the value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    folder: Option<&'a str>,
+    /// How texts are read as dates and times (strftime).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    format: Option<&'a str>,
+    /// The value where a file has no such column, as text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    default: Option<String>,
+    /// Whether a file may lack the column, whose values are null then.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    optional: bool,
 }
 
 /// A partition column.
@@ -110,6 +152,8 @@ impl<'a> From<&'a Definition> for PipelineDetail<'a> {
         Self {
             summary: d.into(),
             source: SourceView {
+                format: format_name(&d.source.format),
+                csv: csv_of(&d.source.format),
                 paths: d.source.paths.iter().map(path_text).collect(),
                 neighbours: d.source.neighbours,
                 columns: d.source.columns.iter().map(ColumnView::from).collect(),
@@ -131,13 +175,56 @@ impl<'a> From<&'a Definition> for PipelineDetail<'a> {
 
 impl<'a> From<&'a Column> for ColumnView<'a> {
     fn from(c: &'a Column) -> Self {
-        Self { name: &c.name, data_type: c.data_type.to_string(), not_null: c.not_null }
+        let (from, position, folder) = match &c.origin {
+            Origin::Names(names) if *names == [c.name.as_str()] => (None, None, None),
+            Origin::Names(names) => (Some(names.as_slice()), None, None),
+            Origin::Position(position) => (None, Some(*position), None),
+            Origin::Folder(key) => (None, None, Some(key.as_str())),
+        };
+        Self {
+            name: &c.name,
+            data_type: c.data_type.to_string(),
+            not_null: c.not_null,
+            from,
+            position,
+            folder,
+            format: c.format.as_deref(),
+            default: c.default.as_ref().and_then(|default| text_of(default, &c.data_type)),
+            optional: c.default == Some(Literal::Null),
+        }
+    }
+}
+
+impl<'a> From<&'a CsvLayout> for CsvView<'a> {
+    fn from(layout: &'a CsvLayout) -> Self {
+        Self {
+            header: layout.header,
+            delimiter: char::from(layout.delimiter),
+            quote: layout.quote.map(char::from),
+            null: &layout.nulls,
+            empty_tail: layout.empty_tail,
+        }
     }
 }
 
 impl<'a> From<&'a PartitionColumn> for PartitionColumnView<'a> {
     fn from(c: &'a PartitionColumn) -> Self {
         Self { name: &c.name, transform: c.transform, source: &c.source }
+    }
+}
+
+fn format_name(format: &Format) -> &'static str {
+    match format {
+        Format::Parquet => "parquet",
+        Format::Csv(_) => "csv",
+        Format::Ndjson => "ndjson",
+    }
+}
+
+fn csv_of(format: &Format) -> Option<CsvView<'_>> {
+    match format {
+        Format::Csv(layout) => Some(layout.into()),
+        Format::Parquet | Format::Ndjson => None,
     }
 }
 

@@ -4,7 +4,7 @@ use super::call::{self, FUNCTIONS};
 use super::literal::{literal, number};
 use super::typing::{arithmetic, cast, compare, describe, is_null, negate, typed, unify};
 use super::{Arithmetic, Comparison, Context, Expr, Literal, Node};
-use crate::pipeline::DataType;
+use crate::pipeline::{DataType, SOURCE_FILE, SOURCE_LINE};
 use sqlparser::ast as sql;
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::Parser;
@@ -96,6 +96,11 @@ impl<'a> Checker<'a> {
         let columns = self.context.columns;
         if let Some(column) = columns.iter().find(|column| column.name == name) {
             return Ok(typed(Node::Column(name.to_owned()), column.data_type.clone()));
+        }
+        match name {
+            SOURCE_FILE => return Ok(typed(Node::Column(name.to_owned()), DataType::String)),
+            SOURCE_LINE => return Ok(typed(Node::Column(name.to_owned()), DataType::Int(64))),
+            _ => {}
         }
         let names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
         Err(match names.iter().find(|known| known.eq_ignore_ascii_case(name)) {

@@ -5,7 +5,7 @@ use crate::pipeline::Aggregate;
 use std::fmt::Write;
 
 fn columns() -> Vec<Column> {
-    let of = |name: &str, data_type| Column { name: name.to_owned(), data_type, not_null: false };
+    let of = |name: &str, data_type| Column::new(name, data_type, false);
     vec![
         of("i8", DataType::Int(8)),
         of("i32", DataType::Int(32)),

@@ -95,6 +95,13 @@ impl<'a> Section<'a> {
         self.section(key, errors)
     }
 
+    /// True or false, if the key is there.
+    pub(super) fn flag(&self, key: &str, errors: &mut Errors) -> Option<bool> {
+        let value = self.get(key)?;
+        let flag = value.as_bool().ok_or_else(|| format!("expected true or false, found {}", describe(value)));
+        errors.take(&self.at(key), flag)
+    }
+
     /// A whole number in these bounds, if the key is there.
     pub(super) fn whole(&self, key: &str, least: u32, most: u32, errors: &mut Errors) -> Option<u32> {
         let value = self.get(key)?;
@@ -108,6 +115,15 @@ impl<'a> Section<'a> {
 /// The text of a value.
 pub(super) fn text<'a>(value: &'a DeValue<'a>) -> Result<&'a str, String> {
     value.as_str().ok_or_else(|| format!("expected a text, found {}", describe(value)))
+}
+
+/// The texts of a list, or one text.
+pub(super) fn texts(value: &DeValue<'_>) -> Result<Vec<String>, String> {
+    match value {
+        DeValue::Array(list) => list.iter().map(|item| text(item.get_ref()).map(str::to_owned)).collect(),
+        DeValue::String(text) => Ok(vec![text.to_string()]),
+        other => Err(format!("expected a text or a list of texts, found {}", describe(other))),
+    }
 }
 
 /// What a value is, for messages.

@@ -1,37 +1,28 @@
-//! `[source]`: the files and the contract.
+//! `[source]`: the files and their format.
 
-use super::section::{Errors, Section, describe, text};
+use super::columns;
+use super::section::{Errors, Section, describe, text, texts};
 use crate::partition::PartitionSpec;
-use crate::pipeline::{Column, DataType, Source, SourcePath};
+use crate::pipeline::{CsvLayout, Format, Source, SourcePath};
 use toml::de::DeValue;
 
 /// The most periods either side.
 const MAX_NEIGHBOURS: u32 = 1000;
 
-const TYPES: &str = "bool, int8, int16, int32, int64, uint8, uint16, uint32, uint64, float32, float64, decimal(p,s), \
-     string, date, datetime or datetime(TZ)";
-
 /// The source, unless its contract has errors.
 pub(super) fn read(root: &Section<'_>, errors: &mut Errors) -> Option<Source> {
     let section = root.required_section("source", "format, path and columns", errors)?;
-    section.only(&["format", "path", "neighbours", "columns"], errors);
-    if let Some(format) = section.required_text("format", "parquet", errors) {
-        match format {
-            "parquet" => {}
-            "csv" | "ndjson" => {
-                errors.add(section.at("format"), format!("format {format} is not supported yet, expected parquet"));
-            }
-            other => errors.add(section.at("format"), format!("unknown format {other:?}, expected parquet")),
-        }
-    }
+    section.only(&["format", "csv", "path", "neighbours", "columns"], errors);
+    let format = format(&section, errors);
     let paths = paths(&section, errors);
     let neighbours = section.whole("neighbours", 0, MAX_NEIGHBOURS, errors);
     let has_template = paths.iter().any(|path| matches!(path, SourcePath::Template(_)));
     if neighbours.is_some() && !has_template && !paths.is_empty() {
         errors.add(section.at("neighbours"), "needs a path with strftime fields such as %Y-%m, found none");
     }
-    let columns = columns(&section, errors)?;
-    Some(Source { paths, neighbours: neighbours.unwrap_or(0), columns })
+    // What a column may say depends on the format.
+    let columns = columns::read(&section, format.as_ref()?, errors)?;
+    Some(Source { format: format?, paths, neighbours: neighbours.unwrap_or(0), columns })
 }
 
 /// Templates need partitions whose time says which file is theirs.
@@ -58,6 +49,72 @@ pub(super) fn check_templates(source: &Source, partition: &PartitionSpec, errors
 /// The time zone of that name.
 pub(super) fn zone(name: &str) -> Result<chrono_tz::Tz, String> {
     name.parse().map_err(|_| format!("unknown time zone {name:?}, expected a name such as UTC or Europe/Berlin"))
+}
+
+fn format(section: &Section<'_>, errors: &mut Errors) -> Option<Format> {
+    let expected = "parquet, csv or ndjson";
+    let format = match section.required_text("format", expected, errors)? {
+        "parquet" => Some(Format::Parquet),
+        "csv" => Some(Format::Csv(CsvLayout::default())),
+        "ndjson" => Some(Format::Ndjson),
+        other => {
+            errors.add(section.at("format"), format!("unknown format {other:?}, expected {expected}"));
+            None
+        }
+    };
+    match format {
+        Some(Format::Csv(_)) => csv(section, errors).map(Format::Csv),
+        Some(_) if section.get("csv").is_some() => {
+            errors.add(section.at("csv"), "is for format = \"csv\"");
+            format
+        }
+        _ => format,
+    }
+}
+
+/// The layout of csv files, unless it has errors.
+fn csv(section: &Section<'_>, errors: &mut Errors) -> Option<CsvLayout> {
+    let mut layout = CsvLayout::default();
+    if section.get("csv").is_none() {
+        return Some(layout);
+    }
+    let section = section.section("csv", errors)?;
+    let before = errors.count();
+    section.only(&["header", "delimiter", "quote", "null", "empty_tail"], errors);
+    layout.header = section.flag("header", errors).unwrap_or(layout.header);
+    layout.empty_tail = section.flag("empty_tail", errors).unwrap_or(layout.empty_tail);
+    if layout.empty_tail && !layout.header {
+        errors.add(section.at("empty_tail"), "is for files with a header, whose fields it is about");
+    }
+    if let Some(delimiter) = section.text("delimiter", errors) {
+        let byte = byte(delimiter, "one ASCII character such as , or ; or \"\\t\"");
+        layout.delimiter = errors.take(&section.at("delimiter"), byte).unwrap_or(layout.delimiter);
+    }
+    if let Some(quote) = section.text("quote", errors) {
+        let byte = byte(quote, "one ASCII character, or an empty text for none").map(Some);
+        let quote = if quote.is_empty() { Some(None) } else { errors.take(&section.at("quote"), byte) };
+        layout.quote = quote.unwrap_or(layout.quote);
+    }
+    if layout.quote == Some(layout.delimiter) {
+        errors.add(section.at("quote"), "is the delimiter too");
+    }
+    if let Some(value) = section.get("null") {
+        let texts = if value.is_array() {
+            texts(value)
+        } else {
+            Err(format!("expected a list of texts, found {}", describe(value)))
+        };
+        layout.nulls = errors.take(&section.at("null"), texts).unwrap_or_default();
+    }
+    (errors.count() == before).then_some(layout)
+}
+
+/// A text of one ASCII character that ends no line.
+fn byte(text: &str, expected: &str) -> Result<u8, String> {
+    match text.as_bytes() {
+        [byte] if byte.is_ascii() && !matches!(byte, b'\n' | b'\r' | 0) => Ok(*byte),
+        _ => Err(format!("expected {expected}, found {text:?}")),
+    }
 }
 
 fn paths(section: &Section<'_>, errors: &mut Errors) -> Vec<SourcePath> {
@@ -92,58 +149,4 @@ fn paths(section: &Section<'_>, errors: &mut Errors) -> Vec<SourcePath> {
         paths.push(parsed);
     }
     paths
-}
-
-fn columns(section: &Section<'_>, errors: &mut Errors) -> Option<Vec<Column>> {
-    let columns = section.required_section("columns", "a type for each column that is read", errors)?;
-    if columns.entries.is_empty() {
-        errors.add(section.at("columns"), "expected a type for each column that is read, found none");
-        return None;
-    }
-    let read = columns.entries.iter().map(|(name, value)| {
-        let written = text(value).and_then(type_of);
-        let (data_type, not_null) = errors.take(&columns.at(name), written)?;
-        Some(Column { name: (*name).to_owned(), data_type, not_null })
-    });
-    // Collected first, so that every wrong column is told.
-    read.collect::<Vec<_>>().into_iter().collect()
-}
-
-fn type_of(written: &str) -> Result<(DataType, bool), String> {
-    let words = written.split_whitespace().collect::<Vec<_>>().join(" ");
-    let (name, not_null) = words.strip_suffix(" not null").map_or((words.as_str(), false), |name| (name, true));
-    let data_type = match name {
-        "bool" => DataType::Bool,
-        "int8" => DataType::Int(8),
-        "int16" => DataType::Int(16),
-        "int32" => DataType::Int(32),
-        "int64" => DataType::Int(64),
-        "uint8" => DataType::UInt(8),
-        "uint16" => DataType::UInt(16),
-        "uint32" => DataType::UInt(32),
-        "uint64" => DataType::UInt(64),
-        "float32" => DataType::Float32,
-        "float64" => DataType::Float64,
-        "string" => DataType::String,
-        "date" => DataType::Date,
-        "datetime" => DataType::Datetime(None),
-        _ => match name.strip_suffix(')').and_then(|call| call.split_once('(')) {
-            Some(("decimal", digits)) => decimal(digits)?,
-            Some(("datetime", name)) => DataType::Datetime(Some(zone(name.trim())?)),
-            _ => return Err(format!("unknown type {written:?}, expected {TYPES}, maybe with ` not null`")),
-        },
-    };
-    Ok((data_type, not_null))
-}
-
-fn decimal(digits: &str) -> Result<DataType, String> {
-    let numbers = digits.split_once(',').and_then(|(p, s)| Some((p.trim().parse().ok()?, s.trim().parse().ok()?)));
-    match numbers {
-        Some((precision, scale)) if (1..=38).contains(&precision) && scale <= precision => {
-            Ok(DataType::Decimal { precision, scale })
-        }
-        _ => Err(format!(
-            "decimal({digits}) does not exist, expected decimal(p,s) with p from 1 to 38 and s from 0 to p"
-        )),
-    }
 }

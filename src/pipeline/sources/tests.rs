@@ -107,6 +107,30 @@ fn templates_may_be_finer_or_coarser_than_partitions() {
 }
 
 #[test]
+fn hours_have_their_files_by_day_and_hour() {
+    let hourly = definition("\"raw/%Y-%m-%d-%-H.json.gz\"", 1, HOURS);
+    let there = files(&["raw/2014-12-31-23.json.gz", "raw/2015-01-01-0.json.gz", "raw/2015-01-01-1.json.gz"]);
+    let midnight = ["raw/2014-12-31-23.json.gz", "raw/2015-01-01-0.json.gz", "raw/2015-01-01-1.json.gz"];
+    let expected = midnight.map(|path| format!("{path} d=2015-01-01/h=00"));
+    assert_eq!(planned(&hourly, &keys(&["d=2015-01-01/h=00"]), &there).unwrap(), expected);
+    let own = definition("\"raw/%Y-%m-%d-%-H.json.gz\"", 0, HOURS);
+    let expected = ["raw/2015-01-01-1.json.gz d=2015-01-01/h=01"];
+    assert_eq!(planned(&own, &keys(&["d=2015-01-01/h=01"]), &there).unwrap(), expected);
+    let error = planned(&own, &keys(&["d=2015-01-01/h=10"]), &there).unwrap_err();
+    assert_eq!(error, "raw/2015-01-01-10.json.gz does not exist, and d=2015-01-01/h=10 needs it");
+    let full =
+        ["raw/2014-12-31-23.json.gz 16435/23", "raw/2015-01-01-0.json.gz 16436/0", "raw/2015-01-01-1.json.gz 16436/1"];
+    assert_eq!(planned(&own, &Scope::Full, &there).unwrap(), full);
+    let one_column = definition("\"raw/%Y-%m-%d-%-H.json.gz\"", 0, "t = { hour_of = \"at\" }");
+    let expected = ["raw/2015-01-01-0.json.gz t=2015-01-01T00"];
+    assert_eq!(planned(&one_column, &keys(&["t=2015-01-01T00"]), &there).unwrap(), expected);
+    let folders = definition("\"raw/date=%Y-%m-%d/hour=%H/events.ndjson\"", 0, HOURS);
+    let there = files(&["raw/date=2015-01-01/hour=09/events.ndjson"]);
+    let expected = ["raw/date=2015-01-01/hour=09/events.ndjson d=2015-01-01/h=09"];
+    assert_eq!(planned(&folders, &keys(&["d=2015-01-01/h=09"]), &there).unwrap(), expected);
+}
+
+#[test]
 fn plain_paths_and_globs_serve_every_partition() {
     let mixed = definition("[\"in/**/*.parquet\", \"extra\", \"y%Y-%m\"]", 0, MONTHS);
     let there = ["in/a.parquet", "in/b/c.parquet", "in/d.txt", "extra", "y2024-01"];
@@ -124,6 +148,10 @@ fn files_that_are_no_data_are_left_out() {
     let glob = definition("\"_in/**/*\"", 0, MONTHS);
     let there = ["_in/a", "_in/_SUCCESS", "_in/.a.crc", "_in/b.crc", "_in/_temporary/0/c", "_in/_p=1/d"];
     assert_eq!(planned(&glob, &Scope::Full, &files(&there)).unwrap(), ["_in/_p=1/d all", "_in/a all"]);
+    let split = definition("\"in/**/*\"", 0, MONTHS);
+    let there =
+        ["in/_metadata", "in/_common_metadata", "in/_SUCCESS", "in/cat=fred/p.parquet", "in/cat=freda/p.parquet.crc"];
+    assert_eq!(planned(&split, &Scope::Full, &files(&there)).unwrap(), ["in/cat=fred/p.parquet all"]);
 }
 
 #[test]
