@@ -5,12 +5,14 @@
 
 mod books;
 mod checkpoints;
+mod contract;
 mod convert;
 mod exact;
 mod files;
 mod lower;
 mod measures;
 mod output;
+mod place;
 mod query;
 mod scope;
 mod time;
@@ -241,7 +243,7 @@ fn scan(
             for file in files {
                 file.check_unchanged()?;
             }
-            return Err(unreadable(definition, files).unwrap_or_else(|| engine_error(&error)));
+            return Err(unreadable(files).unwrap_or_else(|| engine_error(&error)));
         }
     };
     books.enter(definition, files, &grouped).map_err(|e| engine_error(&e))?;
@@ -249,9 +251,9 @@ fn scan(
 }
 
 /// Which file cannot be read, after a query over all of them failed: each is read by itself.
-fn unreadable(definition: &Definition, files: &[LookedAt]) -> Option<EngineError> {
+fn unreadable(files: &[LookedAt]) -> Option<EngineError> {
     files.iter().find_map(|file| {
-        let error = file.read_through(definition).err()?;
+        let error = file.read_through().err()?;
         let detail = format!("{}: its data cannot be read: {error}", file.planned.path);
         Some(source_failure("source-unreadable", "A source file cannot be read", detail))
     })

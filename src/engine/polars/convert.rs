@@ -6,7 +6,8 @@
 use super::exact::{Rounding, digits_type, from_double, power_of_ten, rescale_one};
 use super::lower::inner_type;
 use super::time;
-use crate::pipeline::DataType;
+use crate::pipeline::value::TimeFormat;
+use crate::pipeline::{Column, DataType};
 use ::polars::prelude as pl;
 use ::polars::prelude::IntoColumn;
 
@@ -18,9 +19,14 @@ pub(super) struct Conversion {
     pub(super) lossy: bool,
 }
 
-/// The conversion of `raw`, which is `found` in the file, to `wanted`; none where there is no way that keeps values.
-pub(super) fn convert(raw: pl::Expr, found: &pl::DataType, wanted: &DataType) -> Option<Conversion> {
+/// The conversion of `raw`, which is `found` in the file, to the column's type; none where there is no way that keeps
+/// values. Text is a date or time only where the column says in which format.
+pub(super) fn convert(raw: pl::Expr, found: &pl::DataType, column: &Column) -> Option<Conversion> {
+    let wanted = &column.data_type;
     let to = inner_type(wanted);
+    if *found == pl::DataType::String && column.format.is_some() {
+        return Some(from_text(raw, column));
+    }
     if *found == pl::DataType::Null {
         return Some(keeping(raw.cast(to)));
     }
@@ -44,6 +50,26 @@ pub(super) fn convert(raw: pl::Expr, found: &pl::DataType, wanted: &DataType) ->
         DataType::Int(_) | DataType::UInt(_) => to_integer(raw, found, wanted),
         DataType::Decimal { precision, scale } => to_decimal(raw, found, *precision, *scale),
     }
+}
+
+fn from_text(raw: pl::Expr, column: &Column) -> Conversion {
+    let (time, to) = (TimeFormat::of(column), inner_type(&column.data_type));
+    let (zoned, days) = (matches!(column.data_type, DataType::Datetime(Some(_))), column.data_type == DataType::Date);
+    let read = {
+        let to = to.clone();
+        move |texts: pl::Column| {
+            let texts = texts.as_materialized_series().str()?;
+            if days {
+                let values: pl::Int32Chunked =
+                    pl::arity::unary_elementwise(texts, |text: Option<&str>| time.days(text?).ok());
+                return values.into_column().cast(&to);
+            }
+            let values: pl::Int64Chunked =
+                pl::arity::unary_elementwise(texts, |text: Option<&str>| time.micros(text?, zoned).ok());
+            values.into_column().cast(&to)
+        }
+    };
+    losing(raw.map(read, move |_, field| Ok(pl::Field::new(field.name().clone(), to.clone()))))
 }
 
 fn keeping(expr: pl::Expr) -> Conversion {

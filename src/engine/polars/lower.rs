@@ -285,7 +285,8 @@ fn exact_literal(value: i128, to: &pl::DataType) -> pl::Expr {
     lit(pl::Scalar::new(pl::DataType::Int128, pl::AnyValue::Int128(value))).cast(to.clone())
 }
 
-fn literal_of(literal: &Literal, data_type: &DataType) -> pl::Expr {
+/// A literal in its inner type.
+pub(super) fn literal_of(literal: &Literal, data_type: &DataType) -> pl::Expr {
     match literal {
         Literal::Null => null(data_type),
         Literal::Bool(x) => lit(*x),

@@ -1,12 +1,12 @@
 //! The query: every row judged once, and grouped by what was judged, its partition and its dimensions.
 
-use super::convert::convert;
+use super::contract::Found;
 use super::exact::{map_i128, power_of_ten};
 use super::files::LookedAt;
 use super::lower::{balanced, keep_type, lower};
 use super::scope::{value_name, value_of};
 use crate::partition::PartitionValue;
-use crate::pipeline::{Aggregate, Definition, Expr};
+use crate::pipeline::{Aggregate, Definition, Expr, SOURCE_FILE, SOURCE_LINE};
 use ::polars::io::HiveOptions;
 use ::polars::prelude as pl;
 use ::polars::prelude::lit;
@@ -17,6 +17,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(super) const VERDICT: &str = "\u{1}verdict";
 /// The column with the source rows of a group.
 pub(super) const ROWS: &str = "\u{1}rows";
+/// The column with a row's number in its file, from 0. Where no other column of a file is read, it says how many there are.
+const ROW: &str = "\u{1}row";
 const BAD: &str = "\u{1}bad";
 
 /// What a row was judged to be, in the order of judgement.
@@ -106,7 +108,7 @@ pub(super) fn scan(
     let whole = stretches == [(0, file.rows())];
     let mut out = Vec::new();
     for (offset, length) in stretches {
-        let frame = open(file)?;
+        let frame = open(file, is_numbered(definition, file))?;
         let frame =
             if whole { frame } else { frame.slice(i64::try_from(*offset).unwrap_or(i64::MAX), index_size(*length)) };
         out.push(judged(definition, file, index, frame, rows_read));
@@ -114,10 +116,11 @@ pub(super) fn scan(
     Ok(out)
 }
 
-/// The rows of a file as they are.
-pub(super) fn open(file: &LookedAt) -> pl::PolarsResult<pl::LazyFrame> {
+/// The rows of a file as they are, with their numbers where asked.
+pub(super) fn open(file: &LookedAt, numbered: bool) -> pl::PolarsResult<pl::LazyFrame> {
     // Folders named like key=value are no columns: what a file says of itself counts.
     let args = pl::ScanArgsParquet {
+        row_index: numbered.then(|| pl::RowIndex { name: ROW.into(), offset: 0 }),
         glob: false,
         cache: false,
         use_statistics: false,
@@ -139,20 +142,7 @@ fn judged(
     rows_read: &Arc<AtomicU64>,
 ) -> pl::LazyFrame {
     let spec = definition.partition.columns();
-    let mut columns = Vec::new();
-    let mut bad = Vec::new();
-    for (column, found) in definition.source.columns.iter().zip(&file.physical) {
-        let name = column.name.as_str();
-        let Some(conversion) = convert(pl::col(name), found, &column.data_type) else { continue };
-        columns.push(conversion.expr.alias(name));
-        if column.not_null {
-            bad.push(pl::col(name).is_null());
-        } else if conversion.lossy {
-            let was_null = format!("\u{1}null {name}");
-            columns.push(pl::col(name).is_null().alias(was_null.as_str()));
-            bad.push(pl::col(name).is_null().and(pl::col(was_null.as_str()).not()));
-        }
-    }
+    let Brought { columns, bad, extras } = brought(definition, file);
     let counter = Arc::clone(rows_read);
     let mut values: Vec<pl::Expr> = spec
         .iter()
@@ -172,7 +162,8 @@ fn judged(
             keep_type,
         );
     }
-    values.extend(definition.source.columns.iter().map(|c| pl::col(c.name.as_str())));
+    let kept = || definition.source.columns.iter().map(|c| c.name.as_str()).chain(extras.iter().copied()).map(pl::col);
+    values.extend(kept());
     let any_bad = balanced(bad, pl::Expr::or);
     if let Some(any_bad) = &any_bad {
         values.push(any_bad.clone().alias(BAD));
@@ -180,8 +171,53 @@ fn judged(
     let verdict = verdict(definition, file, index, any_bad.is_some());
     let mut judged = vec![verdict.alias(VERDICT)];
     judged.extend((0..spec.len()).map(|i| pl::col(value_name(i))));
-    judged.extend(definition.source.columns.iter().map(|c| pl::col(c.name.as_str())));
+    judged.extend(kept());
     frame.select(columns).select(values).select(judged)
+}
+
+/// A file's columns brought to the contract.
+struct Brought {
+    columns: Vec<pl::Expr>,
+    /// For each column that may have one: whether its value does not fit.
+    bad: Vec<pl::Expr>,
+    /// The columns that rows come with beside those of the contract.
+    extras: Vec<&'static str>,
+}
+
+fn has_columns(file: &LookedAt) -> bool {
+    file.found.iter().any(|found| matches!(found, Found::Column { .. }))
+}
+
+fn is_numbered(definition: &Definition, file: &LookedAt) -> bool {
+    definition.uses_source_line() || !has_columns(file)
+}
+
+fn brought(definition: &Definition, file: &LookedAt) -> Brought {
+    let mut out = Brought { columns: Vec::new(), bad: Vec::new(), extras: Vec::new() };
+    for (column, found) in definition.source.columns.iter().zip(&file.found) {
+        let name = column.name.as_str();
+        let Some(conversion) = found.convert(column) else { continue };
+        out.columns.push(conversion.expr.alias(name));
+        if column.not_null {
+            out.bad.push(pl::col(name).is_null());
+        } else if conversion.lossy {
+            let was_null = format!("\u{1}null {name}");
+            out.columns.push(found.is_null().alias(was_null.as_str()));
+            out.bad.push(pl::col(name).is_null().and(pl::col(was_null.as_str()).not()));
+        }
+    }
+    if definition.uses_source_file() {
+        out.columns.push(lit(file.planned.path.as_str()).alias(SOURCE_FILE));
+        out.extras.push(SOURCE_FILE);
+    }
+    if definition.uses_source_line() {
+        out.columns.push((pl::col(ROW).cast(pl::DataType::Int64) + lit(1i64)).alias(SOURCE_LINE));
+        out.extras.push(SOURCE_LINE);
+    }
+    if !has_columns(file) {
+        out.columns.push(pl::col(ROW));
+    }
+    out
 }
 
 fn verdict(definition: &Definition, file: &LookedAt, index: usize, may_be_bad: bool) -> pl::Expr {
