@@ -4,7 +4,7 @@
 //!   <warehouse>/
 //!     .refrain-warehouse             whose warehouse this is
 //!     .locks/<pipeline>              the publish lock, a kernel's lock on a file that is never removed
-//!     .staging/<run>/<token>/        an attempt's files before they are published
+//!     .staging/<run>/<token>/        an attempt's files before they are published, and folders that were swapped out
 //!     <pipeline>/_SUCCESS            made by a full run
 //!     <pipeline>/<key>/part-0.parquet
 //! ```

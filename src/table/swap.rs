@@ -73,6 +73,8 @@ impl PublishLock {
         check_is_live(&content, &file)?;
         disk::sync_folder(&next)?;
         exchange(&next, &folder)?;
+        // Nobody may have another name for the live file and write through it.
+        disk::remove_file(staged)?;
         self.sync(&folder, staging)?;
         check_is_live(&content, &live)?;
         Ok(Published::Moved)

@@ -7,6 +7,7 @@ mod lock;
 mod look;
 mod publish;
 mod staging;
+mod swap;
 mod verify;
 
 use chrono::Utc;
