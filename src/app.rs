@@ -168,8 +168,7 @@ pub async fn start_workers(database: &DatabaseSettings, work: &WorkSettings) -> 
 /// end the process.
 fn outlive_file_size_limits() -> anyhow::Result<()> {
     // Once registered, a signal never does again what it does by default.
-    signal(SignalKind::from_raw(Signal::XFSZ.as_raw())).context("cannot listen to a signal")?;
-    Ok(())
+    signal(SignalKind::from_raw(Signal::XFSZ.as_raw())).context("cannot listen to a signal").map(drop)
 }
 
 fn spawn_workers(
@@ -265,6 +264,7 @@ async fn open_warehouse(database: &DatabaseSettings, store: &dyn RunStore) -> an
     let (bound, database_id) = (store.warehouse_id().await?, store.database_id().await?);
     let opened = tokio::task::spawn_blocking(move || {
         let warehouse = Warehouse::open(&root, bound, database_id)?;
+        warehouse.check_usable()?;
         warehouse.probe_names()?;
         Ok::<_, crate::table::TableError>(warehouse)
     });

@@ -139,3 +139,20 @@ fn without_rows(partition: PartitionKey) -> StagedPartition {
     let (totals, sha256) = (Totals::default(), String::new());
     StagedPartition { partition, file: None, rows: 0, totals, source_rows: 0, bytes: 0, sha256 }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_holds_another_partitions_is_never_swapped() {
+        let keys = ["year=2023", "year=2023/month=01", "year=2023-x", "year=2024", "year=2024 b/month=02"];
+        let partitions =
+            keys.map(|key| (PartitionKey::from_canonical(key), without_rows(PartitionKey::from_canonical(key))));
+        let of = |rule| rules(rule, &partitions.iter().cloned().collect()).into_values().collect::<Vec<_>>();
+        let (fail, replace) = (ForeignFiles::Fail, ForeignFiles::Replace);
+        // In the order of the keys: a hyphen and a blank sort before the slash.
+        assert_eq!(of(replace), [fail, replace, replace, replace, replace]);
+        assert_eq!(of(fail), [fail; 5]);
+    }
+}

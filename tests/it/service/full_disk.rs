@@ -184,7 +184,7 @@ fn server_sees(server: &Server, path: &Path) -> PathBuf {
 #[rstest]
 #[case::staging_folder("claimed", Fill::Names, ".staging/")]
 #[case::staged_file("scanned", Fill::Bytes, "00000.parquet")]
-#[case::partition_folder("decided", Fill::Names, "trips")]
+#[case::partition_folder("locked", Fill::Names, "warehouse/trips")]
 #[case::success("published-3", Fill::Names, "trips/_SUCCESS")]
 #[tokio::test(flavor = "multi_thread")]
 async fn on_a_full_disk_a_run_waits_for_room(#[case] step: &str, #[case] what: Fill, #[case] path: &str) {

@@ -53,7 +53,7 @@ fn warehouse(place: &Place) -> PathBuf {
 
 /// Every path below a folder, with what is in the files.
 fn tree(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    let found = walkdir::WalkDir::new(folder).min_depth(1).into_iter().map(Result::unwrap);
+    let found = walkdir::WalkDir::new(folder).min_depth(1).into_iter().filter_map(Result::ok);
     found.map(|entry| (entry.path().to_owned(), fs::read(entry.path()).unwrap_or_default())).collect()
 }
 
