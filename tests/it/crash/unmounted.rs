@@ -51,6 +51,11 @@ async fn away_and_back(place: &Place, server: &Server, id: &str, old: &Contents,
     let run = failed_once(server, id).await;
     let said = run["error"]["detail"].as_str().unwrap_or_default();
     assert!(said.contains("holds no warehouse"), "{step}: {run:#}");
+    assert_eq!(
+        run["state"] != "committing",
+        ["claimed", "staged"].contains(&step),
+        "nothing is decided by what is not there"
+    );
     assert_eq!(tree(&root), [""; 0], "{step}: something is made where no warehouse is");
     assert_eq!(tree(&away), before, "{step}: nor is anything done elsewhere");
     assert_eq!(&catalogued(place).await, old, "{step}");

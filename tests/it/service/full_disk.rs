@@ -3,6 +3,7 @@
 
 #![expect(clippy::print_stdout, reason = "where no disk can be mounted, the test says so")]
 
+use super::crash::nothing_is_left_in_staging;
 use super::slow::{of_attempts, stopped, wait_for_error, wait_until_unready};
 use super::{MONTHS, Place, Server, Shape, Store, assert_totals, month_of_trips, summed, trips_of, trips_pipeline};
 use reqwest::Method;
@@ -78,8 +79,7 @@ async fn a_staged_file_that_does_not_fit_fails_its_attempt_and_nothing_else(#[ca
     );
     assert!(detail.contains(TOO_LARGE) && detail.contains(&format!("{large:05}.parquet")), "{detail}");
     assert_eq!((place.files_of("trips"), server.partitions("trips").await), (files, listed), "as before");
-    let left: Vec<String> = place.parquet_files().into_iter().filter(|path| path.contains(".staging")).collect();
-    assert_eq!(left, [""; 0], "staging is swept");
+    nothing_is_left_in_staging(&place).await;
     assert_eq!((server.get("/readyz").await.status, place.verify().await), (200, None));
 
     let again = server.call(Method::POST, &format!("/runs/{id}/retry"), None, None).await;
