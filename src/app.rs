@@ -16,12 +16,14 @@ use crate::table::Warehouse;
 use crate::telemetry;
 use crate::worker::{NoProbe, Probe, Worker, WorkerSettings};
 use anyhow::{Context, bail};
+use rustix::process::Signal;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -94,6 +96,7 @@ impl Running {
 
 /// Starts the HTTP interface and the workers; they run until [`Running::stop`].
 pub async fn start(settings: Settings) -> anyhow::Result<Running> {
+    outlive_file_size_limits()?;
     let pipelines = Arc::new(load_pipelines(&settings.work.pipelines)?);
     let store = open_store(&settings.database).await?;
     let listener =
@@ -147,6 +150,7 @@ pub async fn start_workers(database: &DatabaseSettings, work: &WorkSettings) -> 
     if work.workers == 0 {
         bail!("found --workers 0, expected at least one worker");
     }
+    outlive_file_size_limits()?;
     // Runs carry their definitions; the folder only names the tables whose locks are watched.
     let pipelines = if work.pipelines.is_dir() { load_pipelines(&work.pipelines)? } else { Pipelines::new() };
     let pipelines = Arc::new(pipelines);
@@ -158,6 +162,13 @@ pub async fn start_workers(database: &DatabaseSettings, work: &WorkSettings) -> 
     tracing::info!(workers = work.workers, "working");
     let grace = Duration::from_secs(u64::from(work.shutdown_grace_seconds));
     Ok(Running { address: None, tasks, shutdown, grace })
+}
+
+/// Where the files of this process have a limit, a write beyond it fails as one on a full disk does. By default it would
+/// end the process.
+fn outlive_file_size_limits() -> anyhow::Result<()> {
+    // Once registered, a signal never does again what it does by default.
+    signal(SignalKind::from_raw(Signal::XFSZ.as_raw())).context("cannot listen to a signal").map(drop)
 }
 
 fn spawn_workers(
@@ -254,6 +265,7 @@ async fn open_warehouse(database: &DatabaseSettings, store: &dyn RunStore) -> an
     let (bound, database_id) = (store.warehouse_id().await?, store.database_id().await?);
     let opened = tokio::task::spawn_blocking(move || {
         let warehouse = Warehouse::open(&root, bound, database_id)?;
+        warehouse.check_usable()?;
         warehouse.probe_names()?;
         Ok::<_, crate::table::TableError>(warehouse)
     });

@@ -7,7 +7,7 @@ mod retry;
 mod totals;
 
 pub use fingerprint::{Asked, AskedPartitions, Fingerprint, OnOverlap};
-pub use outcome::{Action, Decided, Outcome, decide};
+pub use outcome::{Action, Decided, ForeignFiles, Outcome, decide};
 pub use report::{Progress, RowCounts, SourceFile, Stage, StagedPartition, Warning};
 pub use retry::{FailureClass, RetryPolicy, RetryRule};
 pub use totals::{Fold, Measured, Scalar, Totals, decimal_text};

@@ -36,6 +36,8 @@ pub fn start_logs(format: LogFormat) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,sqlx=warn"));
     let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr);
+    // A line that cannot be written, as on a full disk, is lost; to complain of it there would be a panic.
+    let lines = lines.log_internal_errors(false);
     // A second start, in tests, changes nothing.
     let _ = match format {
         LogFormat::Text => lines.finish().try_init(),

@@ -75,7 +75,15 @@ impl Worker {
     /// Works until `shutdown`; then it claims no more, and the attempt under way ends or is handed back.
     pub async fn run(self, shutdown: CancellationToken) {
         let late = self.after_the_grace(&shutdown);
+        let mut usable = true;
         while !shutdown.is_cancelled() {
+            if !self.warehouse_is_usable(&mut usable).await {
+                tokio::select! {
+                    () = tokio::time::sleep(self.settings.poll) => {}
+                    () = shutdown.cancelled() => {}
+                }
+                continue;
+            }
             let mut changes = self.store.changes();
             let request = ClaimRequest {
                 worker: self.settings.name.clone(),
@@ -101,6 +109,19 @@ impl Worker {
             }
         }
         late.cancel();
+    }
+
+    /// Whether a run may be claimed. Without its warehouse, each run would only use up its attempts; so all of them wait
+    /// until it is back. `was` is the last answer: a change is logged.
+    async fn warehouse_is_usable(&self, was: &mut bool) -> bool {
+        match (self.on_disk(|warehouse| warehouse.check_usable()).await, *was) {
+            (Err(error), true) => tracing::error!(%error, "no run is claimed until the warehouse can be used"),
+            (Ok(()), false) => tracing::info!("the warehouse can be used again"),
+            (Ok(()), true) => return true,
+            (Err(_), false) => return false,
+        }
+        *was = !*was;
+        *was
     }
 
     /// Cancelled when a running attempt must stop because the process shuts down.
@@ -226,14 +247,16 @@ impl Worker {
                 return None;
             }
         };
-        let decided = match self.outcomes(attempt, definition, &report, catalog).await {
+        let mut told = Vec::new();
+        let decided = match self.outcomes(attempt, definition, &report, catalog, &mut told).await {
             Ok(decided) => decided,
             Err(error) => {
                 self.fail(attempt, error).await;
                 return None;
             }
         };
-        let Report { rows, sources, warnings, .. } = report;
+        let Report { rows, sources, mut warnings, .. } = report;
+        warnings.append(&mut told);
         let progress = attempt.progress.borrow().clone();
         let decision = Decision { partitions: decided, rows, sources, warnings, progress };
         let begin = || self.store.begin_commit(attempt.run.id, attempt.token, &decision);
@@ -319,6 +342,8 @@ impl Worker {
         let full = attempt.run.mode == Mode::Full;
         let staging = self.warehouse.staging(attempt.run.id, decided_by);
         self.probe.reached(Step::Locked).await?;
+        let (asked, all) = (Arc::clone(lock), decided.to_vec());
+        self.on_disk(move |_| asked.check_foreign_files(&all)).await.map_err(failed)?;
         self.on_disk(|warehouse| warehouse.check_identity()).await.map_err(failed)?;
         if full {
             let lock = Arc::clone(lock);
@@ -346,11 +371,12 @@ impl Worker {
         let live = self.on_disk(move |warehouse| {
             let mut live = Vec::new();
             for partition in all {
-                let wanted = partition.content.as_ref().map(|c| c.sha256.as_str());
-                if warehouse.live_sha256(&pipeline, &partition.partition)?.as_deref() == wanted {
+                if warehouse.is_as_decided(&pipeline, &partition)? {
                     live.push(partition.partition);
                 }
             }
+            // Where the disk was unmounted meanwhile, what was cleared seems to be as decided.
+            warehouse.check_identity()?;
             Ok(live)
         });
         let live = match live.await {

@@ -36,7 +36,7 @@ pub(super) fn readiness(
             }
             if let Some(warehouse) = warehouse {
                 let names: Vec<String> = pipelines.keys().cloned().collect();
-                checks.push(timed("warehouse", on_disk(warehouse.clone(), identity)).await);
+                checks.push(timed("warehouse", on_disk(warehouse.clone(), usable)).await);
                 let locks = move |warehouse: &Warehouse| held_too_long(warehouse, &names, patience);
                 checks.push(timed("publish locks", on_disk(warehouse, locks)).await);
             }
@@ -100,7 +100,7 @@ async fn publishing(store: &dyn RunStore) -> Found {
     let committing = store.list(&filter).await.map_err(|_| "the database does not answer".to_owned())?;
     let waiting: Vec<String> = committing
         .iter()
-        .filter_map(|run| run.error.as_ref().map(|error| format!("run {}: {}", run.id, error.title)))
+        .filter_map(|run| run.error.as_ref().map(|error| format!("run {}: {}", run.id, error.detail)))
         .collect();
     if waiting.is_empty() { Ok("no run waits to be published".to_owned()) } else { Err(waiting.join("; ")) }
 }
@@ -110,8 +110,8 @@ async fn on_disk(warehouse: Warehouse, check: impl FnOnce(&Warehouse) -> Found +
     done.unwrap_or_else(|error| Err(error.to_string()))
 }
 
-fn identity(warehouse: &Warehouse) -> Found {
-    warehouse.check_identity().map(|()| "it is this database's".to_owned()).map_err(|error| {
+fn usable(warehouse: &Warehouse) -> Found {
+    warehouse.check_usable().map(|()| "it is this database's".to_owned()).map_err(|error| {
         tracing::warn!(%error, "the warehouse is not well");
         error.to_string()
     })

@@ -203,11 +203,13 @@ pub fn serve_child() -> ExitCode {
 }
 
 /// Terminals and supervisors send their signals to the parent's whole group. When a shutdown lets an attempt go on, it is
-/// for the parent to say when its engine ends; so the first signal must not end it as if it had died.
+/// for the parent to say when its engine ends; so the first signal must not end it as if it had died. Nor must the signal
+/// of a file that reaches the limit of its size: the write fails, and the engine says which.
 fn leave_signals_to_the_parent() {
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
     let _inside = runtime.enter();
-    for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
+    let file_size = SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw());
+    for kind in [SignalKind::terminate(), SignalKind::interrupt(), file_size] {
         // Once registered, a signal never does again what it does by default.
         let _ = signal(kind);
     }

@@ -141,6 +141,8 @@ pub enum Problem {
     Internal,
     /// The database does not answer.
     Unavailable,
+    /// The database cannot write.
+    NoRoom,
     /// The service cannot do its work now.
     NotReady(Vec<Check>),
     /// The server did not come to an answer in time.
@@ -185,6 +187,7 @@ impl Problem {
             }
             Problem::Internal => (S::INTERNAL_SERVER_ERROR, "internal", "Something went wrong inside"),
             Problem::Unavailable => (S::SERVICE_UNAVAILABLE, "unavailable", "The database does not answer"),
+            Problem::NoRoom => (S::SERVICE_UNAVAILABLE, "database-full", "The database has no room"),
             Problem::NotReady(_) => (S::SERVICE_UNAVAILABLE, "not-ready", "The service is not ready"),
             Problem::TimedOut(_) => (S::SERVICE_UNAVAILABLE, "timed-out", "The answer took too long"),
             Problem::Other(status) => (*status, "http", status.canonical_reason().unwrap_or("HTTP error")),
@@ -236,6 +239,11 @@ impl Problem {
             Problem::Unavailable => {
                 "whether the request was done is unknown; ask again with the same idempotency key".to_owned()
             }
+            Problem::NoRoom => {
+                "the database could not write: its disk is full, or a file of it is at its limit; nothing was \
+                                done; ask again with the same idempotency key when there is room"
+                    .to_owned()
+            }
             Problem::NotReady(checks) => {
                 let failed = checks.iter().filter(|check| !check.ok);
                 failed.map(|check| format!("{}: {}", check.name, check.detail)).collect::<Vec<_>>().join("; ")
@@ -276,7 +284,8 @@ impl Problem {
     }
 
     fn retry_after_seconds(&self) -> Option<u32> {
-        matches!(self, Problem::Unavailable | Problem::NotReady(_) | Problem::TimedOut(_)).then_some(1)
+        matches!(self, Problem::Unavailable | Problem::NoRoom | Problem::NotReady(_) | Problem::TimedOut(_))
+            .then_some(1)
     }
 
     /// The answer; with the request's id where the cause is only in the log.
@@ -316,6 +325,10 @@ impl From<StoreError> for Problem {
     /// Withholds the store's words, which go to the log under the request's span.
     fn from(error: StoreError) -> Self {
         match error {
+            full if full.is_for_want_of_room() => {
+                tracing::error!(error = %full, "the database has no room");
+                Problem::NoRoom
+            }
             StoreError::Unavailable(cause) => {
                 tracing::warn!(error = %cause, "the database did not answer a request");
                 Problem::Unavailable

@@ -4,7 +4,7 @@
 use super::expr::{Expr, Literal, Node};
 use super::{Aggregate, Column, CsvLayout, Definition, Format, Origin, SourcePath};
 use crate::partition::PartitionSpec;
-use crate::run::{DefinitionHash, RetryRule};
+use crate::run::{DefinitionHash, ForeignFiles, RetryRule};
 use sha2::{Digest, Sha256};
 
 /// Raised whenever the form below changes, so that no old digest stands for something new.
@@ -40,6 +40,10 @@ pub(super) fn of(definition: &Definition) -> DefinitionHash {
         // Named, and only where it is said: a definition without it keeps its digest.
         form.text("limits.timeout_seconds");
         form.number(u64::from(seconds));
+    }
+    if definition.foreign_files != ForeignFiles::default() {
+        form.text("table.foreign_files");
+        form.text(definition.foreign_files.as_str());
     }
     let mut columns: Vec<_> = definition.source.columns.iter().collect();
     columns.sort_unstable_by_key(|column| &column.name);

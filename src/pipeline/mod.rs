@@ -13,7 +13,7 @@ pub use load::{DefinitionError, parse};
 pub use types::{Column, DataType, Origin};
 
 use crate::partition::PartitionSpec;
-use crate::run::{DefinitionHash, Fold, RetryPolicy};
+use crate::run::{DefinitionHash, Fold, ForeignFiles, RetryPolicy};
 
 /// A checked pipeline definition. One that exists can be executed.
 #[derive(Debug, Clone)]
@@ -40,6 +40,8 @@ pub struct Definition {
     pub retry: RetryPolicy,
     /// How much an attempt may take.
     pub limits: RunLimits,
+    /// What becomes of data files of others in the folders of its partitions.
+    pub foreign_files: ForeignFiles,
     /// The sha256 of the parsed definition in canonical form; comments, order of keys, spacing and the description do
     /// not change it.
     pub hash: DefinitionHash,

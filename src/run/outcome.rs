@@ -39,6 +39,32 @@ impl Outcome {
     }
 }
 
+/// What becomes of data files in a partition's folder that Refrain did not write, and that readers would count too.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ForeignFiles {
+    /// They stay, and nothing is published beside them.
+    #[default]
+    Fail,
+    /// They go: the whole folder is swapped in one step.
+    Replace,
+}
+
+impl ForeignFiles {
+    /// The rule's name in pipeline files, on the wire and in the database.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ForeignFiles::Fail => "fail",
+            ForeignFiles::Replace => "replace",
+        }
+    }
+
+    /// The rule of that name.
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::Fail, Self::Replace].into_iter().find(|rule| rule.as_str() == text)
+    }
+}
+
 /// What publishing does to the files of a partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
@@ -66,6 +92,8 @@ pub struct Decided {
     pub file: Option<String>,
     /// What it held before.
     pub previous: Option<Previous>,
+    /// What publishing does where it finds data files of others.
+    pub foreign_files: ForeignFiles,
 }
 
 impl Decided {
@@ -80,8 +108,14 @@ impl Decided {
 
 /// Decides one partition: outcomes come from the catalog, and `unchanged` needs the live file too.
 ///
-/// `live_sha256` is the digest of the live file, hashed anew; none where there is no file.
-pub fn decide(staged: &StagedPartition, entry: Option<&CatalogEntry>, live_sha256: Option<&str>) -> Decided {
+/// `live_sha256` is the digest of the live file, hashed anew; none where there is no file, or it is not all that readers
+/// find there.
+pub fn decide(
+    staged: &StagedPartition,
+    entry: Option<&CatalogEntry>,
+    live_sha256: Option<&str>,
+    foreign_files: ForeignFiles,
+) -> Decided {
     let content = staged.file.as_ref().map(|_| Content {
         rows: staged.rows,
         totals: staged.totals.clone(),
@@ -99,5 +133,6 @@ pub fn decide(staged: &StagedPartition, entry: Option<&CatalogEntry>, live_sha25
         (Some(_), Some(_)) => Outcome::Replaced,
     };
     let previous = entry.map(|e| Previous { rows: e.content.rows, totals: e.content.totals.clone(), run_id: e.run_id });
-    Decided { partition: staged.partition.clone(), outcome, content, file: staged.file.clone(), previous }
+    let file = staged.file.clone();
+    Decided { partition: staged.partition.clone(), outcome, content, file, previous, foreign_files }
 }

@@ -23,6 +23,13 @@ impl StoreError {
         matches!(code(error).as_deref(), Some("40001" | "40P01"))
     }
 
+    /// Whether the database could not write for want of room: its disk is full, or a file of it is at its limit.
+    pub fn is_for_want_of_room(&self) -> bool {
+        let StoreError::Unavailable(error) = self else { return false };
+        // Postgres: disk_full. SQLite: FULL, IOERR_WRITE, IOERR_SHMSIZE.
+        matches!(code(error).as_deref(), Some("53100" | "13" | "778" | "4874"))
+    }
+
     /// A schema that could not be brought up to date.
     pub(super) fn from_migration(error: MigrateError, place: &dyn Display) -> Self {
         match error {

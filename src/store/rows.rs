@@ -5,8 +5,8 @@ use super::tx::{Row, Value, json, unreadable, values};
 use super::{Failures, KnownKey, StoreResult, StoredDefinition};
 use crate::partition::PartitionKey;
 use crate::run::{
-    Asked, Attempt, AttemptOutcome, CatalogEntry, ClaimToken, Decided, DefinitionHash, Fingerprint, HistoryEntry,
-    IdempotencyKey, Mode, Outcome, Principal, Run, RunId, RunPartition, RunSummary, State,
+    Asked, Attempt, AttemptOutcome, CatalogEntry, ClaimToken, Decided, DefinitionHash, Fingerprint, ForeignFiles,
+    HistoryEntry, IdempotencyKey, Mode, Outcome, Principal, Run, RunId, RunPartition, RunSummary, State,
 };
 use serde::Serialize;
 
@@ -53,6 +53,11 @@ pub(super) fn state(row: &Row) -> StoreResult<State> {
 fn outcome(row: &Row) -> StoreResult<Option<Outcome>> {
     let Some(text) = row.optional_text("outcome")? else { return Ok(None) };
     Outcome::parse(&text).map(Some).ok_or_else(|| unreadable("outcome", &text, "the outcome of a partition"))
+}
+
+fn foreign_files(row: &Row) -> StoreResult<ForeignFiles> {
+    let text = row.text("foreign_files")?;
+    ForeignFiles::parse(&text).ok_or_else(|| unreadable("foreign_files", &text, "fail or replace"))
 }
 
 pub(super) fn attempt_outcome(row: &Row) -> StoreResult<Option<AttemptOutcome>> {
@@ -184,6 +189,7 @@ pub(super) fn decided(row: &Row) -> StoreResult<Decided> {
         content: row.optional_json("content")?,
         file: row.optional_text("file")?,
         previous: row.optional_json("previous")?,
+        foreign_files: foreign_files(row)?,
     })
 }
 
@@ -196,6 +202,7 @@ struct DecidedRow<'a> {
     file: Option<&'a str>,
     content: Option<String>,
     previous: Option<String>,
+    foreign_files: &'static str,
 }
 
 /// The list of decisions as the statements take it apart.
@@ -209,6 +216,7 @@ pub(super) fn decided_rows(partitions: &[Decided]) -> StoreResult<String> {
                 file: d.file.as_deref(),
                 content: optional_json(d.content.as_ref())?,
                 previous: optional_json(d.previous.as_ref())?,
+                foreign_files: d.foreign_files.as_str(),
             })
         })
         .collect::<StoreResult<_>>()?;

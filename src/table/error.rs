@@ -44,6 +44,28 @@ pub enum TableError {
     /// A partition is not as decided after it was published: something else writes here.
     #[error("{} is not the file just published: something else than refrain writes in this table", .0.display())]
     NotAsDecided(PathBuf),
+    /// Readers would count them beside what Refrain writes.
+    #[error(
+        "table {table}: found data files that Refrain did not write, which readers would count too: {}; expected only {} \
+         in a partition's folder", some_of(.paths), super::PART_FILE
+    )]
+    ForeignFiles {
+        /// The pipeline.
+        table: String,
+        /// The files.
+        paths: Vec<PathBuf>,
+    },
+    /// The file system cannot swap two folders in one step.
+    #[error(
+        "the file system of {} cannot swap two folders in one step ({source}), expected one that knows RENAME_EXCHANGE: \
+         foreign_files = \"replace\" needs it", .path.display()
+    )]
+    NoExchange {
+        /// The folder that was to be swapped.
+        path: PathBuf,
+        /// What the disk said.
+        source: io::Error,
+    },
     /// The file system takes two names for one.
     #[error(
         "the file system of {} takes the names {first:?} and {second:?} for one or changes them ({rule}), expected one \
@@ -76,9 +98,19 @@ impl TableError {
             TableError::NotOurs { .. }
             | TableError::Name { .. }
             | TableError::StagingTaken(_)
+            | TableError::ForeignFiles { .. }
+            | TableError::NoExchange { .. }
             | TableError::NamesFold { .. } => false,
         }
     }
+}
+
+/// The first few.
+fn some_of(paths: &[PathBuf]) -> String {
+    const TOLD: usize = 5;
+    let told: Vec<String> = paths.iter().take(TOLD).map(|path| path.display().to_string()).collect();
+    let more = paths.len().saturating_sub(TOLD);
+    if more > 0 { format!("{} and {more} more", told.join(", ")) } else { told.join(", ") }
 }
 
 /// Why a root is not the warehouse of a database.

@@ -2,6 +2,7 @@
 
 use super::{PART_FILE, TableError, TableResult, Warehouse, disk};
 use crate::partition::{PartitionKey, PartitionSpec};
+use crate::run::Decided;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::io::ErrorKind;
@@ -14,6 +15,15 @@ pub(super) struct DataFile {
     pub(super) path: PathBuf,
     /// The folder below the table, `/` between its parts, if the file is what the one file of a partition would be.
     pub(super) key_text: Option<String>,
+}
+
+/// A data file that Refrain did not write.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ForeignFile {
+    /// Where it is.
+    pub path: PathBuf,
+    /// The partition in whose folder it lies, at any depth; none where it lies in no partition's.
+    pub partition: Option<PartitionKey>,
 }
 
 impl Warehouse {
@@ -31,17 +41,31 @@ impl Warehouse {
     }
 
     /// The data files in these partitions' folders, at any depth, that are not their one file: readers would count both.
-    pub fn foreign_files(&self, pipeline: &str, keys: &[PartitionKey]) -> TableResult<Vec<PathBuf>> {
-        let table = self.table_folder(pipeline)?;
+    pub fn foreign_files(&self, pipeline: &str, keys: &[PartitionKey]) -> TableResult<Vec<ForeignFile>> {
         let mut foreign = Vec::new();
         for key in keys {
-            let folder = self.partition_folder(pipeline, key)?;
-            let files = self.data_files(&table, &folder)?.into_iter();
-            foreign.extend(files.filter(|f| f.key_text.as_deref() != Some(key.as_str())).map(|f| f.path));
+            let files = self.files_beside(pipeline, key)?.into_iter();
+            foreign.extend(files.map(|file| ForeignFile { path: file.path, partition: Some(key.clone()) }));
         }
         foreign.sort();
-        foreign.dedup();
         Ok(foreign)
+    }
+
+    /// The data files in a partition's folder that are not its one file.
+    pub(super) fn files_beside(&self, pipeline: &str, key: &PartitionKey) -> TableResult<Vec<DataFile>> {
+        let (table, folder) = (self.table_folder(pipeline)?, self.partition_folder(pipeline, key)?);
+        let mut files = self.data_files(&table, &folder)?;
+        files.retain(|file| file.key_text.as_deref() != Some(key.as_str()));
+        Ok(files)
+    }
+
+    /// Whether a partition is as decided, and nothing beside it that readers would count too.
+    pub fn is_as_decided(&self, pipeline: &str, decided: &Decided) -> TableResult<bool> {
+        if !self.files_beside(pipeline, &decided.partition)?.is_empty() {
+            return Ok(false);
+        }
+        let wanted = decided.content.as_ref().map(|content| content.sha256.as_str());
+        Ok(self.live_sha256(pipeline, &decided.partition)?.as_deref() == wanted)
     }
 
     /// The data files anywhere in a table that are not the one file of a partition, by `spec` or one of `known` (the
@@ -51,11 +75,16 @@ impl Warehouse {
         pipeline: &str,
         spec: &PartitionSpec,
         known: &[PartitionKey],
-    ) -> TableResult<Vec<PathBuf>> {
+    ) -> TableResult<Vec<ForeignFile>> {
+        let table = self.table_folder(pipeline)?;
         let known: BTreeSet<&str> = known.iter().map(PartitionKey::as_str).collect();
         let is_ours = |text: &str| known.contains(text) || parse(spec, text).is_some();
         let files = self.table_files(pipeline)?.into_iter();
-        Ok(files.filter(|f| !f.key_text.as_deref().is_some_and(is_ours)).map(|f| f.path).collect())
+        let foreign = files.filter(|file| !file.key_text.as_deref().is_some_and(is_ours)).map(|file| {
+            let partition = key_text(&table, &file.path).and_then(|text| partition_around(spec, &text));
+            ForeignFile { path: file.path, partition }
+        });
+        Ok(foreign.collect())
     }
 
     /// The partitions that have a file, whether the catalog knows them or not, in the order of their keys.
@@ -101,6 +130,12 @@ impl Warehouse {
 
 pub(super) fn parse(spec: &PartitionSpec, text: &str) -> Option<PartitionKey> {
     spec.parse_key(text).ok().filter(|key| key.as_str() == text)
+}
+
+/// The partition by `spec` whose folder is this one below the table, or one above it.
+fn partition_around(spec: &PartitionSpec, folder: &str) -> Option<PartitionKey> {
+    let end = folder.match_indices('/').nth(spec.columns().len() - 1).map_or(folder.len(), |(at, _)| at);
+    parse(spec, folder.get(..end)?)
 }
 
 fn key_text(table: &Path, file: &Path) -> Option<String> {

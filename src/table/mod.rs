@@ -4,7 +4,7 @@
 //!   <warehouse>/
 //!     .refrain-warehouse             whose warehouse this is
 //!     .locks/<pipeline>              the publish lock, a kernel's lock on a file that is never removed
-//!     .staging/<run>/<token>/        an attempt's files before they are published
+//!     .staging/<run>/<token>/        an attempt's files before they are published, and folders that were swapped out
 //!     <pipeline>/_SUCCESS            made by a full run
 //!     <pipeline>/<key>/part-0.parquet
 //! ```
@@ -20,14 +20,18 @@ mod look;
 mod probe;
 mod publish;
 mod staging;
+mod swap;
 mod verify;
 
 pub use error::{IdentityError, TableError};
 pub use lock::{Holder, PublishLock};
+pub use look::ForeignFile;
 pub use publish::Published;
 pub use verify::{Finding, FindingKind};
 
 use crate::partition::PartitionKey;
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use uuid::Uuid;
@@ -86,6 +90,20 @@ impl Warehouse {
     /// and publish.
     pub fn check_identity(&self) -> TableResult<()> {
         identity::check(self.root(), self.inner.id, self.inner.database_id)
+    }
+
+    /// Whether the root is this database's warehouse and this process may write there: what a worker needs before it
+    /// takes a run. Nothing is written.
+    pub fn check_usable(&self) -> TableResult<()> {
+        self.check_identity()?;
+        for path in [self.root().to_owned(), self.staging_root()] {
+            match accessat(CWD, &path, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS) {
+                // The first attempt makes it.
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(error) => return Err(TableError::io("write in", &path, error.into())),
+            }
+        }
+        Ok(())
     }
 
     /// Where the data file of a partition lies, there or not.

@@ -2,7 +2,6 @@
 
 use super::staging::MAKE_TRIES;
 use super::{PART_FILE, PublishLock, SUCCESS_FILE, TableError, TableResult, disk};
-use crate::partition::PartitionKey;
 use crate::run::{Action, Decided};
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -31,9 +30,10 @@ impl PublishLock {
     ///
     /// When this answers other than [`Published::Gone`], the partition is as decided and will be after a power cut.
     pub fn publish(&self, staging: &Path, decided: &Decided) -> TableResult<Published> {
+        self.warehouse.check_identity()?;
         match decided.action() {
-            Action::Put { file, sha256 } => self.put(staging, &decided.partition, &file, &sha256),
-            Action::Clear => self.clear(&decided.partition),
+            Action::Put { file, sha256 } => self.put(staging, decided, &file, &sha256),
+            Action::Clear => self.clear(staging, decided),
         }
     }
 
@@ -49,6 +49,7 @@ impl PublishLock {
 
     /// Makes `_SUCCESS`, after a full run has changed its last partition.
     pub fn mark_success(&self) -> TableResult<()> {
+        self.warehouse.check_identity()?;
         let table = self.warehouse.table_folder(&self.pipeline)?;
         disk::make_folder(&table)?;
         let path = table.join(SUCCESS_FILE);
@@ -63,8 +64,11 @@ impl PublishLock {
         disk::sync_folder(&table)
     }
 
-    fn put(&self, staging: &Path, key: &PartitionKey, file: &str, sha256: &str) -> TableResult<Published> {
-        let staged = staging.join(plain_name(file)?);
+    fn put(&self, staging: &Path, decided: &Decided, file: &str, sha256: &str) -> TableResult<Published> {
+        let (key, staged) = (&decided.partition, staging.join(plain_name(file)?));
+        if self.is_to_swap(decided)? {
+            return self.swap(staging, key, &staged, sha256);
+        }
         let folder = self.warehouse.partition_folder(&self.pipeline, key)?;
         if self.warehouse.live_sha256(&self.pipeline, key)?.as_deref() == Some(sha256) {
             // The publisher that moved it may have died before its syncs.
@@ -82,9 +86,12 @@ impl PublishLock {
         Ok(Published::Moved)
     }
 
-    fn clear(&self, key: &PartitionKey) -> TableResult<Published> {
+    fn clear(&self, staging: &Path, decided: &Decided) -> TableResult<Published> {
         let root = self.warehouse.root();
-        let folder = self.warehouse.partition_folder(&self.pipeline, key)?;
+        let folder = self.warehouse.partition_folder(&self.pipeline, &decided.partition)?;
+        if self.is_to_swap(decided)? {
+            return self.take_away(staging, &decided.partition);
+        }
         let live = folder.join(PART_FILE);
         let mut removed = false;
         if disk::is_folder_below(root, &folder)? {
@@ -101,11 +108,13 @@ impl PublishLock {
             Err(e) => return Err(TableError::io("look at", &live, e)),
             Ok(_) => return Err(TableError::NotAsDecided(live)),
         }
+        // Nothing is there either where the disk was unmounted meanwhile.
+        self.warehouse.check_identity()?;
         Ok(if removed { Published::Cleared } else { Published::AlreadyAbsent })
     }
 
     /// A file is only proven gone in the warehouse itself, not in the empty folder that an unmounted disk leaves.
-    fn gone(&self) -> TableResult<Published> {
+    pub(super) fn gone(&self) -> TableResult<Published> {
         self.warehouse.check_identity()?;
         Ok(Published::Gone)
     }
@@ -134,7 +143,7 @@ impl PublishLock {
     }
 
     /// Syncs both folders of a move, and those above the partition's, which may be as new.
-    fn sync(&self, folder: &Path, staging: &Path) -> TableResult<()> {
+    pub(super) fn sync(&self, folder: &Path, staging: &Path) -> TableResult<()> {
         disk::sync_up_to(self.warehouse.root(), folder)?;
         disk::sync_up_to(staging, staging)
     }
@@ -149,7 +158,7 @@ fn plain_name(file: &str) -> TableResult<&str> {
 }
 
 /// The file whose content was checked must be the one that is live: the same one, not one that is like it.
-fn check_is_live(content: &File, live: &Path) -> TableResult<()> {
+pub(super) fn check_is_live(content: &File, live: &Path) -> TableResult<()> {
     let id = |found: io::Result<Metadata>| found.map(|found| (found.dev(), found.ino()));
     let checked = id(content.metadata()).map_err(|e| TableError::io("look at", live, e))?;
     match id(fs::symlink_metadata(live)) {

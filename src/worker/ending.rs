@@ -136,8 +136,16 @@ pub(super) fn service_error(kind: &str, title: &str, detail: String) -> RunError
     RunError { kind: kind.to_owned(), title: title.to_owned(), detail, class: FailureClass::Service }
 }
 
+/// What somebody must put right first is not tried again and again.
 pub(super) fn table_error(error: &TableError) -> RunError {
-    service_error("warehouse-failed", "The warehouse cannot be used", error.to_string())
+    let (kind, title) = match error {
+        TableError::ForeignFiles { .. } => ("foreign-files", "There are files of others in the table"),
+        _ => ("warehouse-failed", "The warehouse cannot be used"),
+    };
+    match error.is_transient() {
+        true => service_error(kind, title, error.to_string()),
+        false => compute_error(kind, title, error.to_string()),
+    }
 }
 
 pub(super) fn store_error(error: &StoreError) -> RunError {

@@ -5,11 +5,10 @@ use super::{Attempt, Worker};
 use crate::engine::Report;
 use crate::partition::PartitionKey;
 use crate::pipeline::Definition;
-use crate::run::{CatalogEntry, Decided, Mode, RunError, StagedPartition, Totals, decide};
+use crate::run::{CatalogEntry, Decided, ForeignFiles, Mode, RunError, StagedPartition, Totals, Warning, decide};
 use crate::store::StoreResult;
-use crate::table::TableError;
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use crate::table::{ForeignFile, TableError};
+use std::collections::{BTreeMap, BTreeSet};
 
 impl Worker {
     /// What the catalog says of the scope's partitions, or of the whole table where the run is for all of it or the
@@ -28,13 +27,14 @@ impl Worker {
         Ok(entries.into_iter().map(|e| (e.partition.clone(), e)).collect())
     }
 
-    /// Decides each partition, or says why the table stands in the way.
+    /// Decides each partition, or says why the table stands in the way; `warnings` gets what the run's reader should know.
     pub(super) async fn outcomes(
         &self,
         attempt: &Attempt<'_>,
         definition: &Definition,
         report: &Report,
         entries: BTreeMap<PartitionKey, CatalogEntry>,
+        warnings: &mut Vec<Warning>,
     ) -> Result<Vec<Decided>, RunError> {
         let pipeline = attempt.run.pipeline.clone();
         let full = attempt.run.mode == Mode::Full;
@@ -55,27 +55,75 @@ impl Worker {
             }
         });
         let (foreign, live) = looked.await.map_err(|e| table_error(&e))?;
-        if let Some(error) = foreign_error(&pipeline, &foreign) {
-            return Err(error);
-        }
         if full {
             // What stands and is no longer made goes.
-            for key in entries.keys().chain(&live) {
+            let replaced = foreign.iter().filter_map(|file| file.partition.as_ref());
+            for key in entries.keys().chain(&live).chain(replaced) {
                 staged.entry(key.clone()).or_insert_with(|| without_rows(key.clone()));
             }
         }
+        let rules = rules(definition.foreign_files, &staged);
+        let replaced = self.foreign_partitions(attempt, &rules, foreign, warnings).await?;
         let decided = self.on_disk(move |warehouse| {
             let one = |(key, staged): (PartitionKey, StagedPartition)| {
                 let entry = entries.get(&key);
-                // The file counts only where the catalog has the very content that was staged.
+                // The file counts only where the catalog has the very content that was staged, and readers find it alone.
                 let same = entry.is_some_and(|e| staged.file.is_some() && e.content.sha256 == staged.sha256);
-                let live = if same { warehouse.live_sha256(&pipeline, &key)? } else { None };
-                Ok(decide(&staged, entry, live.as_deref()))
+                let alone = same && !replaced.contains(&key);
+                let live = if alone { warehouse.live_sha256(&pipeline, &key)? } else { None };
+                let rule = rules.get(&key).copied().unwrap_or_default();
+                Ok(decide(&staged, entry, live.as_deref(), rule))
             };
-            staged.into_iter().map(one).collect::<Result<Vec<_>, TableError>>()
+            let decided = staged.into_iter().map(one).collect::<Result<Vec<_>, TableError>>()?;
+            // What was looked at may have been the empty folder that an unmounted disk leaves.
+            warehouse.check_identity()?;
+            Ok(decided)
         });
         decided.await.map_err(|e| table_error(&e))
     }
+
+    /// The partitions whose folders are swapped for the sake of files of others, which a warning names; an error where
+    /// some of those files may not go, or the file system cannot swap.
+    async fn foreign_partitions(
+        &self,
+        attempt: &Attempt<'_>,
+        rules: &Rules,
+        foreign: Vec<ForeignFile>,
+        warnings: &mut Vec<Warning>,
+    ) -> Result<BTreeSet<PartitionKey>, RunError> {
+        let rule = |file: &ForeignFile| file.partition.as_ref().and_then(|key| rules.get(key)).copied();
+        let (go, stay): (Vec<_>, Vec<_>) =
+            foreign.into_iter().partition(|file| rule(file) == Some(ForeignFiles::Replace));
+        if !stay.is_empty() {
+            let paths = stay.into_iter().map(|file| file.path).collect();
+            return Err(table_error(&TableError::ForeignFiles { table: attempt.run.pipeline.clone(), paths }));
+        }
+        let Some(first) = go.first() else { return Ok(BTreeSet::new()) };
+        let detail = format!(
+            "{} data files that Refrain did not write go with the folders they are in, such as {}, since the pipeline says \
+             foreign_files = \"replace\"",
+            go.len(),
+            first.path.display()
+        );
+        warnings.push(Warning { kind: "foreign-files-replaced".to_owned(), detail });
+        let staging = self.warehouse.staging(attempt.run.id, attempt.token);
+        self.on_disk(move |warehouse| warehouse.probe_exchange(&staging)).await.map_err(|e| table_error(&e))?;
+        Ok(go.into_iter().filter_map(|file| file.partition).collect())
+    }
+}
+
+/// What becomes of files of others, by partition.
+type Rules = BTreeMap<PartitionKey, ForeignFiles>;
+
+/// The definition's rule for each partition. A folder in which that of another one lies is never swapped: that one would go
+/// with it.
+fn rules(rule: ForeignFiles, partitions: &BTreeMap<PartitionKey, StagedPartition>) -> Rules {
+    let holds_another = |key: &PartitionKey| {
+        let below = format!("{key}/");
+        let next = partitions.range(PartitionKey::from_canonical(below.as_str())..).next();
+        next.is_some_and(|(next, _)| next.as_str().starts_with(&below))
+    };
+    partitions.keys().map(|key| (key.clone(), if holds_another(key) { ForeignFiles::Fail } else { rule })).collect()
 }
 
 /// Readers would count the rows of the old layout beside those of the new.
@@ -92,17 +140,19 @@ fn without_rows(partition: PartitionKey) -> StagedPartition {
     StagedPartition { partition, file: None, rows: 0, totals, source_rows: 0, bytes: 0, sha256 }
 }
 
-fn foreign_error(pipeline: &str, foreign: &[PathBuf]) -> Option<RunError> {
-    if foreign.is_empty() {
-        return None;
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_holds_another_partitions_is_never_swapped() {
+        let keys = ["year=2023", "year=2023/month=01", "year=2023-x", "year=2024", "year=2024 b/month=02"];
+        let partitions =
+            keys.map(|key| (PartitionKey::from_canonical(key), without_rows(PartitionKey::from_canonical(key))));
+        let of = |rule| rules(rule, &partitions.iter().cloned().collect()).into_values().collect::<Vec<_>>();
+        let (fail, replace) = (ForeignFiles::Fail, ForeignFiles::Replace);
+        // In the order of the keys: a hyphen and a blank sort before the slash.
+        assert_eq!(of(replace), [fail, replace, replace, replace, replace]);
+        assert_eq!(of(fail), [fail; 5]);
     }
-    let names: Vec<String> = foreign.iter().take(5).map(|path| path.display().to_string()).collect();
-    let more = if foreign.len() > 5 { format!(" and {} more", foreign.len() - 5) } else { String::new() };
-    let detail = format!(
-        "table {pipeline}: found data files that Refrain did not write, which readers would count too: {}{more}; \
-         expected only {} in a partition's folder",
-        names.join(", "),
-        crate::table::PART_FILE
-    );
-    Some(compute_error("foreign-files", "There are files of others in the table", detail))
 }

@@ -7,11 +7,12 @@ mod lock;
 mod look;
 mod publish;
 mod staging;
+mod swap;
 mod verify;
 
 use chrono::Utc;
 use refrain::partition::{PartitionColumn, PartitionKey, PartitionSpec, Transform, ValueKind};
-use refrain::run::{CatalogEntry, ClaimToken, Content, Decided, DefinitionHash, Outcome, RunId, Totals};
+use refrain::run::{CatalogEntry, ClaimToken, Content, Decided, DefinitionHash, ForeignFiles, Outcome, RunId, Totals};
 use refrain::table::{Holder, PublishLock, Warehouse};
 use sha2::{Digest, Sha256};
 use std::fs;
@@ -59,6 +60,7 @@ impl Fixture {
             content: Some(content(text)),
             file: Some(file),
             previous: None,
+            foreign_files: ForeignFiles::Fail,
         }
     }
 
@@ -88,7 +90,14 @@ fn key(text: &str) -> PartitionKey {
 }
 
 fn cleared(partition: &str) -> Decided {
-    Decided { partition: key(partition), outcome: Outcome::Cleared, content: None, file: None, previous: None }
+    Decided {
+        partition: key(partition),
+        outcome: Outcome::Cleared,
+        content: None,
+        file: None,
+        previous: None,
+        foreign_files: ForeignFiles::Fail,
+    }
 }
 
 fn content(text: &str) -> Content {

@@ -3,7 +3,7 @@
 use crate::partition::{PartitionColumn, Transform};
 use crate::pipeline::value::text_of;
 use crate::pipeline::{Column, CsvLayout, Definition, Format, Literal, Origin, SourcePath};
-use crate::run::Fold;
+use crate::run::{Fold, ForeignFiles};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -40,6 +40,9 @@ pub(in crate::http) struct PipelineDetail<'a> {
     max_rejected: f64,
     /// How long an attempt may compute, in seconds; null for as long as it takes.
     timeout_seconds: Option<u32>,
+    /// What a run does about data files of others in its partitions' folders: `fail`, or `replace` the whole folder.
+    #[schema(value_type = String, example = "fail")]
+    foreign_files: ForeignFiles,
     /// The pipeline file.
     text: &'a str,
 }
@@ -168,6 +171,7 @@ impl<'a> From<&'a Definition> for PipelineDetail<'a> {
                 .collect(),
             max_rejected: d.max_rejected,
             timeout_seconds: d.limits.timeout_seconds,
+            foreign_files: d.foreign_files,
             text: &d.text,
         }
     }

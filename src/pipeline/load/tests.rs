@@ -90,6 +90,7 @@ fn the_hash_is_of_the_meaning() {
         ("max_rejected = 0.01", "# one in a hundred\nmax_rejected=1e-2"),
         ("name = \"small\"", "description = \"for people\"\nname = \"small\""),
         ("\"in/*.parquet\"", "[\"./in//*.parquet\"]"),
+        ("[measures]", "[table]\nforeign_files = \"fail\"\n[measures]"),
         ("count(*)", " COUNT( * ) "),
         ("kind = \"string\"\nsize = \"int8\"", "size = \"int8\"\nkind = \"string\""),
         ("rows =", "\"rows\" ="),
@@ -109,6 +110,7 @@ fn the_hash_is_of_the_meaning() {
         ("[measures]", "[where]\nsql = \"size > 1\"\n[measures]"),
         ("[measures]", "[retry]\nsource = { attempts = 9 }\n[measures]"),
         ("[measures]", "[limits]\ntimeout_seconds = 60\n[measures]"),
+        ("[measures]", "[table]\nforeign_files = \"replace\"\n[measures]"),
     ];
     let mut seen = vec![hash(SMALL)];
     for (from, to) in other {
@@ -187,6 +189,16 @@ fn keys_and_values_are_checked_where_they_stand() {
         "[measures]",
         "[limits]\ntimeout_seconds = 0\n[measures]",
         "limits.timeout_seconds: expected a whole number",
+    );
+    refused(
+        "[measures]",
+        "[table]\nforeign = \"fail\"\n[measures]",
+        "table.foreign: unknown key, expected one of foreign_files",
+    );
+    refused(
+        "[measures]",
+        "[table]\nforeign_files = \"keep\"\n[measures]",
+        "table.foreign_files: expected \"fail\" or \"replace\", found \"keep\"",
     );
     refused("[measures]", "[retry.source]\nattempts = 0\n[measures]", "retry.source.attempts: expected a whole number");
     refused("[measures]", "[retry.source]\ndelay_seconds = 900\n[measures]", "retry.source.delay_seconds: 900 is more");

@@ -9,8 +9,8 @@ use super::{StoreError, StoreResult};
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use rustix::fs::{FlockOperation, flock};
-use sqlx::SqlitePool;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::{Connection, SqlitePool};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -120,12 +120,15 @@ impl Database for SqliteStore {
     }
 }
 
+/// After a write that failed for want of room SQLite has undone the transaction, and sqlx, whose rollback then fails, counts it
+/// as open for good. Such a connection is closed, and another one opened.
 fn pool(connections: u32, options: &SqliteOptions) -> SqlitePoolOptions {
     SqlitePoolOptions::new()
         .max_connections(connections)
         .acquire_timeout(options.wait)
         .idle_timeout(None)
         .max_lifetime(None)
+        .before_acquire(|connection, _| Box::pin(async move { Ok(!connection.is_in_transaction()) }))
 }
 
 /// The kernel lets go of the lock when the process ends, however it does. The file is never removed: a lock on a removed

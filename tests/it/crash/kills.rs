@@ -1,8 +1,8 @@
 //! The server killed by SIGKILL at every named step, and again while it recovers.
 
 use super::{
-    Contents, FLAGS, Input, NEW, OLD, TABLE, assert_well, catalog, catalogued, children_of, full, live, made,
-    overwrite, place, process_state, until, write_input,
+    Contents, FLAGS, Input, NEW, OLD, PART, TABLE, assert_well, catalog, catalogued, children_of, data_files, full,
+    live, made, overwrite, place, place_with, process_state, sha256_of, until, write_input,
 };
 use crate::service::{Place, Server, Store};
 use rstest::rstest;
@@ -59,11 +59,16 @@ struct Bed {
     /// Which of them it is now.
     now: usize,
     runs: usize,
+    /// Before each run somebody puts a file of theirs into each partition's folder, and the pipeline says that such files go.
+    foreign: bool,
 }
 
+/// What somebody else puts into a partition's folder.
+const THEIRS: &str = "part-00000-theirs.parquet";
+
 impl Bed {
-    async fn new(store: Store) -> Self {
-        let place = place(store).await;
+    async fn new(store: Store, foreign: bool) -> Self {
+        let place = place_with(store, if foreign { "[table]\nforeign_files = \"replace\"" } else { "" }).await;
         let server = place.start_with(&FLAGS, &[]).await;
         let mut states = Vec::new();
         for (key, input) in [("other", NEW), ("first", OLD)] {
@@ -75,7 +80,7 @@ impl Bed {
         let states: [_; 2] = states.try_into().unwrap();
         let keys = states.each_ref().map(|(_, live, _)| live.keys().map(|k| &k[k.len() - 2..]).collect::<Vec<_>>());
         assert_eq!(keys, [vec!["01", "02", "03"], vec!["01", "03", "04"]]);
-        Self { place, store, states, now: 0, runs: 2 }
+        Self { place, store, states, now: 0, runs: 2, foreign }
     }
 
     /// Submits a run that the server does not survive.
@@ -109,15 +114,16 @@ impl Bed {
     async fn assert_before_or_after(&self, at: At, what: &str) {
         let (old, new) = (&self.states[self.now], &self.states[1 - self.now]);
         let keys: std::collections::BTreeSet<&String> = old.1.keys().chain(new.1.keys()).collect();
-        let expected: Contents = keys
-            .into_iter()
-            .enumerate()
-            .filter_map(|(number, key)| {
-                let side = if number < published(at) { new } else { old };
-                side.1.get(key).map(|sha256| (key.clone(), sha256.clone()))
-            })
-            .collect();
-        assert_eq!(live(&self.place), expected, "{what}: the files");
+        let mut expected = Contents::new();
+        for (number, key) in keys.into_iter().enumerate() {
+            let is_published = number < published(at);
+            let side = if is_published { new } else { old };
+            expected.extend(side.1.get(key).map(|sha256| (format!("{key}/{PART}"), sha256.clone())));
+            if self.foreign && !is_published {
+                expected.insert(format!("{key}/{THEIRS}"), sha256_of(THEIRS.as_bytes()));
+            }
+        }
+        assert_eq!(data_files(&self.place), expected, "{what}: the files");
         let side = if at == Step("finished") { new } else { old };
         assert_eq!(catalog(&self.place).await, side.2, "{what}: the catalog");
         let (full, marked) = (what.contains("full"), self.place.table(TABLE).join("_SUCCESS").exists());
@@ -128,10 +134,18 @@ impl Bed {
     /// One run from one content to the other, with the servers killed one after the other at these steps.
     async fn go_through(&mut self, deaths: &[At], full_run: bool) {
         let body = if full_run { full() } else { overwrite() };
-        let what = format!("{:?} {deaths:?} {}", self.store, if full_run { "full" } else { "overwrite" });
+        let with = if self.foreign { "theirs" } else { "" };
+        let what = format!("{:?} {deaths:?} {with} {}", self.store, if full_run { "full" } else { "overwrite" });
         // It is the key as well, and a key has no blanks.
         let what = what.replace(' ', "");
         write_input(&self.place, self.states[1 - self.now].0);
+        if self.foreign {
+            for month in super::MONTHS {
+                let folder = self.place.table(TABLE).join(format!("pickup_month={month}"));
+                std::fs::create_dir_all(&folder).unwrap();
+                std::fs::write(folder.join(THEIRS), THEIRS).unwrap();
+            }
+        }
         for (number, at) in deaths.iter().enumerate() {
             let fault = self.fault(*at);
             let environment = [("REFRAIN_FAULT", fault.as_str())];
@@ -169,7 +183,7 @@ impl Bed {
 #[case::postgres(Store::Postgres)]
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_at_any_step_a_run_ends_as_if_nothing_was(#[case] store: Store) {
-    let mut bed = Bed::new(store).await;
+    let mut bed = Bed::new(store, false).await;
     for at in STEPS {
         bed.go_through(&[at], false).await;
     }
@@ -183,12 +197,26 @@ async fn killed_at_any_step_a_run_ends_as_if_nothing_was(#[case] store: Store) {
 #[case::postgres(Store::Postgres)]
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_again_while_it_recovers_it_recovers_from_that(#[case] store: Store) {
-    let mut bed = Bed::new(store).await;
+    let mut bed = Bed::new(store, false).await;
     bed.go_through(&[Step("claimed"), Step("staged"), Step("decided")], false).await;
     bed.go_through(&[Step("staged"), Step("locked"), Step("published-1")], true).await;
     bed.go_through(&[Step("published-1"), Step("published-2"), Step("published-3")], false).await;
     bed.go_through(&[Step("published-2"), Step("published-3"), Step("published")], true).await;
     bed.go_through(&[Step("published"), Step("finished")], false).await;
+}
+
+/// With files of others in every folder, which go: killed at each step, and again while it recovers.
+#[rstest]
+#[case::sqlite(Store::Sqlite)]
+#[case::postgres(Store::Postgres)]
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_while_it_swaps_folders_it_never_swaps_back(#[case] store: Store) {
+    let mut bed = Bed::new(store, true).await;
+    for at in STEPS.into_iter().filter(|at| matches!(at, Step(_))) {
+        bed.go_through(&[at], false).await;
+    }
+    bed.go_through(&[Step("locked"), Step("published-1"), Step("published-2"), Step("published-3")], false).await;
+    bed.go_through(&[Step("published-2"), Step("published"), Step("published")], true).await;
 }
 
 #[rstest]

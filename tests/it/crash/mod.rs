@@ -7,6 +7,7 @@ mod kills;
 mod losing;
 mod lost_answers;
 mod order;
+mod unmounted;
 mod zombies;
 
 use crate::service::{Place, Server, Shape, Store, month_of_trips, trips_of, trips_pipeline};
@@ -18,6 +19,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 const TABLE: &str = "trips";
+const PART: &str = "part-0.parquet";
 const SOURCE: &str = "raw/trips.parquet";
 /// Everything that any input has.
 const MONTHS: [&str; 4] = ["2024-01", "2024-02", "2024-03", "2024-04"];
@@ -39,10 +41,15 @@ type Contents = BTreeMap<String, String>;
 
 /// A working folder with the table's pipeline; the sources are those of [`OLD`].
 async fn place(store: Store) -> Place {
+    place_with(store, "").await
+}
+
+/// [`place`] with more in the pipeline's file.
+async fn place_with(store: Store, more: &str) -> Place {
     let place = Place::new(store).await;
     let retry = "[retry]\nservice = { attempts = 9, delay_seconds = 0 }";
     let pipeline = trips_pipeline(TABLE, r#""raw/*.parquet""#, "", "");
-    place.pipeline(TABLE, &format!("{pipeline}\n{retry}\n"));
+    place.pipeline(TABLE, &format!("{pipeline}\n{retry}\n{more}\n"));
     write_input(&place, OLD);
     place
 }
@@ -62,14 +69,21 @@ fn full() -> Value {
 
 /// The sha256 of each partition's file; nothing else may be there but `_SUCCESS`.
 fn live(place: &Place) -> Contents {
-    let hex = |bytes: &[u8]| Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect::<String>();
+    let key = |path: &str| {
+        let folder = path.strip_suffix(PART).and_then(|path| path.strip_suffix('/'));
+        folder.unwrap_or_else(|| panic!("{path} is no partition's file")).to_owned()
+    };
+    data_files(place).into_iter().map(|(path, sha256)| (key(&path), sha256)).collect()
+}
+
+/// The sha256 of every file of the table but `_SUCCESS`, by its path.
+fn data_files(place: &Place) -> Contents {
     let files = place.files_of(TABLE).into_iter().filter(|(path, _)| path != "_SUCCESS");
-    files
-        .map(|(path, (bytes, _))| {
-            let key = path.strip_suffix("/part-0.parquet").unwrap_or_else(|| panic!("{path} is no partition's file"));
-            (key.to_owned(), hex(&bytes))
-        })
-        .collect()
+    files.map(|(path, (bytes, _))| (path, sha256_of(&bytes))).collect()
+}
+
+fn sha256_of(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect()
 }
 
 /// What the database says that each partition is, with its totals.

@@ -57,7 +57,7 @@ async fn wait_for_a_worker(server: &Server) {
     }
 }
 
-async fn nothing_is_left_in_staging(place: &Place) {
+pub(super) async fn nothing_is_left_in_staging(place: &Place) {
     let end = Instant::now() + Duration::from_secs(30);
     loop {
         let left: Vec<String> = place.parquet_files().into_iter().filter(|path| path.contains(".staging")).collect();

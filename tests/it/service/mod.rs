@@ -5,6 +5,8 @@ mod cancel;
 mod crash;
 mod database;
 mod files;
+mod foreign;
+mod full_disk;
 mod idempotency;
 mod names;
 mod numbers;
@@ -15,6 +17,7 @@ mod poison;
 mod server;
 mod shutdown;
 mod slow;
+mod warehouse;
 
 use files::{Column, Trip, summed, write_parquet};
 pub(crate) use files::{Shape, month_of_trips, trips_of};

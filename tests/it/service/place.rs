@@ -58,12 +58,22 @@ impl Place {
 
     /// Starts a server with these flags and environment variables.
     pub(crate) async fn start_with(&self, flags: &[&str], environment: &[(&str, &str)]) -> Server {
-        Server::start(self.root.path(), &self.flags(flags), environment).await
+        self.start_under(&[], flags, environment).await
+    }
+
+    /// [`Place::start_with`] under a command that becomes the server.
+    pub(crate) async fn start_under(&self, wrapper: &[&str], flags: &[&str], environment: &[(&str, &str)]) -> Server {
+        Server::start(wrapper, self.root.path(), &self.flags(flags), environment).await
     }
 
     /// [`Place::start_with`] without waiting, for a server that may die at any time.
     pub(crate) fn launch_with(&self, flags: &[&str], environment: &[(&str, &str)]) -> Server {
-        Server::launch(self.root.path(), &self.flags(flags), environment)
+        self.launch_under(&[], flags, environment)
+    }
+
+    /// [`Place::launch_with`] under a command that becomes the server.
+    pub(crate) fn launch_under(&self, wrapper: &[&str], flags: &[&str], environment: &[(&str, &str)]) -> Server {
+        Server::launch(wrapper, self.root.path(), &self.flags(flags), environment)
     }
 
     /// Runs `refrain verify`; what it found, if it found anything.

@@ -50,18 +50,21 @@ impl Answer {
 
 impl Server {
     /// Starts the binary and waits until it is ready.
-    pub(crate) async fn start(work: &Path, flags: &[String], environment: &[(&str, &str)]) -> Self {
-        let mut server = Self::launch(work, flags, environment);
+    pub(crate) async fn start(wrapper: &[&str], work: &Path, flags: &[String], environment: &[(&str, &str)]) -> Self {
+        let mut server = Self::launch(wrapper, work, flags, environment);
         server.wait_until_ready().await;
         server
     }
 
-    /// Starts the binary, which may die at any time.
-    pub(crate) fn launch(work: &Path, flags: &[String], environment: &[(&str, &str)]) -> Self {
+    /// Starts the binary, which may die at any time. A wrapper is a command that does something to its process and then
+    /// becomes the command that follows.
+    pub(crate) fn launch(wrapper: &[&str], work: &Path, flags: &[String], environment: &[(&str, &str)]) -> Self {
         let port = free_port();
         let log = work.join(format!("server-{port}.log"));
         let output = std::fs::File::options().create(true).append(true).open(&log).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_refrain"));
+        let words = [wrapper, &[env!("CARGO_BIN_EXE_refrain")]].concat();
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]);
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("REFRAIN_")) {
             command.env_remove(name);
         }
@@ -129,6 +132,13 @@ impl Server {
         }
     }
 
+    /// Waits for its end, which must say that it was refused; answers what it said.
+    pub(super) async fn refused(self) -> String {
+        let log = self.log.clone();
+        assert!(!self.ended().await.success(), "it was not refused");
+        String::from_utf8_lossy(&std::fs::read(log).unwrap()).into_owned()
+    }
+
     /// SIGTERM, and wait for its end.
     pub(crate) async fn stop(self) -> ExitStatus {
         self.signal(Signal::TERM);
@@ -141,7 +151,7 @@ impl Server {
     }
 
     /// Waits for its end.
-    pub(super) async fn ended(mut self) -> ExitStatus {
+    pub(crate) async fn ended(mut self) -> ExitStatus {
         match tokio::time::timeout(STOPS_WITHIN, self.process.wait()).await {
             Ok(status) => status.unwrap(),
             Err(_) => panic!("the server did not stop in time: {}", self.log_tail()),

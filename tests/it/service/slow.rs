@@ -51,8 +51,48 @@ pub(super) async fn wait_for_state(server: &Server, run: &str, state: &str) -> V
     }
 }
 
+/// Waits until a run says why it does not get on; it need not have ended.
+pub(super) async fn wait_for_error(server: &Server, run: &str) -> Value {
+    let end = Instant::now() + SOON;
+    loop {
+        let found = server.get(&format!("/runs/{run}")).await.json();
+        if !found["error"].is_null() {
+            return found;
+        }
+        assert!(Instant::now() < end, "no error: {found:#}\n{}", server.log_tail());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Waits until readyz says no, and all of this.
+pub(super) async fn wait_until_unready(server: &Server, says: &[&str]) {
+    let end = Instant::now() + SOON;
+    loop {
+        let ready = server.get("/readyz").await;
+        if ready.status == 503 && says.iter().all(|text| ready.body.contains(text)) {
+            return;
+        }
+        assert!(Instant::now() < end, "it does not say {says:?}: {ready:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Waits until a server, or an engine of it, has stopped itself.
+pub(super) async fn stopped(server: &Server) -> Vec<Engine> {
+    let end = Instant::now() + SOON;
+    let is_stopped = |pid: Pid| stat(pid.as_raw_nonzero().get()).is_some_and(|(state, _)| state == "T");
+    loop {
+        let engines = engines_of(server);
+        if is_stopped(server.pid()) || engines.iter().any(|engine| is_stopped(engine.0)) {
+            return engines;
+        }
+        assert!(Instant::now() < end, "nothing stopped: {}", server.log_tail());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
 /// A process that computes an attempt.
-pub(super) struct Engine(Pid);
+pub(super) struct Engine(pub(super) Pid);
 
 impl Engine {
     pub(super) fn signal(&self, signal: Signal) {

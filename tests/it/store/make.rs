@@ -4,8 +4,8 @@ use super::bed::Bed;
 use refrain::partition::PartitionKey;
 use refrain::run::{
     Asked, AskedPartitions, AttemptOutcome, ClaimToken, Content, Decided, DefinitionHash, FailureClass, Fold,
-    IdempotencyKey, Measured, Mode, OnOverlap, Outcome, Previous, Principal, Progress, RowCounts, Run, RunError, RunId,
-    Scalar, SourceFile, Stage, State, Totals, Warning,
+    ForeignFiles, IdempotencyKey, Measured, Mode, OnOverlap, Outcome, Previous, Principal, Progress, RowCounts, Run,
+    RunError, RunId, Scalar, SourceFile, Stage, State, Totals, Warning,
 };
 use refrain::store::{
     Begun, ClaimRequest, Claimed, Decision, Ended, Fenced, NewRun, RunStore, StoredDefinition, Submitted,
@@ -120,6 +120,7 @@ pub(crate) fn decided(partition: &str, outcome: Outcome, trips: u64) -> Decided 
         content: (!absent).then(|| content(trips)),
         file: (!absent).then(|| format!("{trips}.parquet")),
         previous: existed.then(|| Previous { rows: 1, totals: content(1).totals, run_id: RunId::new() }),
+        foreign_files: if existed { ForeignFiles::Replace } else { ForeignFiles::Fail },
     }
 }
 

@@ -1,9 +1,10 @@
 //! What lies in a table.
 
 use super::*;
+use refrain::table::ForeignFile;
 
-fn below_table(f: &Fixture, paths: Vec<PathBuf>) -> Vec<String> {
-    paths.iter().map(|path| path.strip_prefix(f.table()).unwrap().to_str().unwrap().to_owned()).collect()
+fn below_table(f: &Fixture, files: Vec<ForeignFile>) -> Vec<String> {
+    files.iter().map(|file| file.path.strip_prefix(f.table()).unwrap().to_str().unwrap().to_owned()).collect()
 }
 
 /// Ours, what readers pass over, and what they would count.
@@ -61,6 +62,14 @@ fn foreign_files_of_a_whole_table() {
         "part-0.parquet",
     ];
     assert_eq!(found(&[]), expected);
+    // Those that lie in the folder of a partition go with it, where the pipeline says so.
+    let files = f.warehouse.foreign_files_of_table(TABLE, &monthly(), &[]).unwrap();
+    let partitions: Vec<Option<String>> = files.iter().map(|f| f.partition.as_ref().map(ToString::to_string)).collect();
+    let (february, none) = (Some("month=2024-02".to_owned()), None);
+    assert_eq!(
+        partitions,
+        [february.clone(), february.clone(), february, none.clone(), none.clone(), none.clone(), none]
+    );
     // A partition that an earlier definition made is ours.
     assert_eq!(
         found(&[key("month=2024-3")]),
@@ -120,4 +129,21 @@ fn the_live_file_is_hashed_anew() {
     fs::write(&path, &long).unwrap();
     fs::File::open(&path).unwrap().set_modified(time).unwrap();
     assert_eq!(live(), Some(sha256(&long)));
+}
+
+#[test]
+fn the_partition_of_a_foreign_file_is_the_one_in_whose_folder_it_lies() {
+    let f = Fixture::new();
+    for path in [
+        "event_date=2015-01-01/hour=15/a.parquet",
+        "event_date=2015-01-01/hour=16/x=1/y=2/a.parquet",
+        "event_date=2015-01-01/hour=24/a.parquet",
+        "event_date=2015-01-01/a.parquet",
+        "a.parquet",
+    ] {
+        f.put(path, path);
+    }
+    let files = f.warehouse.foreign_files_of_table(TABLE, &hourly(), &[]).unwrap();
+    let found: Vec<_> = files.iter().map(|file| file.partition.as_ref().map(PartitionKey::as_str)).collect();
+    assert_eq!(found, [None, None, Some("event_date=2015-01-01/hour=15"), Some("event_date=2015-01-01/hour=16"), None]);
 }
