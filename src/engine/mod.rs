@@ -3,7 +3,6 @@
 mod child;
 mod error;
 mod polars;
-#[cfg_attr(not(test), expect(dead_code, unused_imports, reason = "the scan of text files calls it"))]
 mod text;
 
 pub use child::{ChildEngine, serve_child};

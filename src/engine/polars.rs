@@ -15,13 +15,14 @@ mod output;
 mod place;
 mod query;
 mod scope;
+mod spool;
 mod time;
 
 use super::error::{compute_failure, source_failure};
 use super::{EngineError, Job, Report};
 use crate::partition::PartitionKey;
 use crate::pipeline::sources::{self, Slice, SourcePlan};
-use crate::pipeline::{self, Definition};
+use crate::pipeline::{self, Definition, Format};
 use crate::run::{Progress, Scope, Stage, StagedPartition, Totals};
 use ::polars::prelude as pl;
 use ::polars::prelude::IntoLazy;
@@ -32,7 +33,7 @@ use query::{VERDICT, Verdict};
 use scope::{Allowed, value_name, values_at};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Hears how far the attempt is; `rows_read` moves by itself while rows are read.
 pub(super) trait Listener {
@@ -87,7 +88,8 @@ struct Part {
 
 enum Work {
     TakenOver(SliceReport),
-    ToDo(Vec<LookedAt>),
+    /// With its files, where they were looked at before.
+    ToDo(Option<Vec<LookedAt>>),
 }
 
 /// The computation under way.
@@ -114,7 +116,12 @@ impl Attempt<'_> {
             let report = match work {
                 Work::TakenOver(report) => report,
                 Work::ToDo(files) => {
+                    let files = match files {
+                        Some(files) => files,
+                        None => self.spool(&slice, &stamps)?,
+                    };
                     let report = self.compute(&files)?;
+                    files.iter().filter(|file| file.is_text()).try_for_each(|file| output::remove(&file.path))?;
                     if cut {
                         self.checkpoints.keep(&slice, &stamps, &report)?;
                         self.listener.step(&format!("checkpointed-{}", number + 1))?;
@@ -151,7 +158,8 @@ impl Attempt<'_> {
                     self.progress.partitions_taken_over += report.partitions.len() as u64;
                     Work::TakenOver(report)
                 }
-                None => Work::ToDo(self.look_at(&slice, &stamps)?),
+                None if self.definition.source.format != Format::Parquet => Work::ToDo(None),
+                None => Work::ToDo(Some(self.look_at(&slice, &stamps)?)),
             };
             out.push(Part { slice, stamps, work });
         }
@@ -170,11 +178,52 @@ impl Attempt<'_> {
         Ok(files)
     }
 
+    /// Reads the text files of a slice, as many at a time as there are processors.
+    fn spool(&mut self, slice: &Slice, stamps: &[Stamp]) -> Result<Vec<LookedAt>, EngineError> {
+        self.progress.stage = Stage::Scanning;
+        self.listener.at(&self.progress);
+        let (definition, job, rows_read) = (self.definition, self.job, self.listener.rows_read());
+        let next = AtomicUsize::new(0);
+        let one = |at: usize| -> Option<Result<(usize, LookedAt), EngineError>> {
+            let (planned, stamp) = (slice.files.get(at)?, stamps.get(at)?);
+            let allowed = Allowed::of(&definition.partition, &slice.scope, &planned.serves);
+            let to = job.staging.join(format!("source-{at:05}"));
+            let file = LookedAt::spool(
+                definition,
+                &job.source_root,
+                planned.clone(),
+                allowed,
+                *stamp,
+                (to, rows_read.as_ref()),
+            );
+            Some(file.map(|file| (at, file)))
+        };
+        let work = || -> Result<Vec<(usize, LookedAt)>, EngineError> {
+            std::iter::from_fn(|| one(next.fetch_add(1, Ordering::Relaxed))).collect()
+        };
+        let workers = std::thread::available_parallelism().map_or(1, usize::from).min(slice.files.len());
+        let done: Vec<_> = std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
+            workers
+                .into_iter()
+                .map(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+                .collect()
+        });
+        let mut files = Vec::new();
+        for done in done {
+            files.extend(done?);
+        }
+        files.sort_by_key(|(at, _)| *at);
+        let files: Vec<LookedAt> = files.into_iter().map(|(_, file)| file).collect();
+        self.progress.rows += files.iter().map(LookedAt::rows).sum::<u64>();
+        Ok(files)
+    }
+
     /// Computes a slice and stages its files.
     fn compute(&mut self, files: &[LookedAt]) -> Result<SliceReport, EngineError> {
         self.progress.stage = Stage::Scanning;
         self.listener.at(&self.progress);
-        let mut books = Books::default();
+        let mut books = Books::of(files);
         let grouped = scan(self.definition, files, &mut books, self.listener)?;
         for file in files {
             file.check_unchanged()?;

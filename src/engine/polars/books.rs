@@ -28,6 +28,8 @@ pub(super) struct Books {
     /// By the path of their file.
     nowhere: BTreeMap<String, u64>,
     strays: BTreeMap<String, BTreeMap<PartitionKey, u64>>,
+    /// What is wrong with the first lines in which something is.
+    faults: Vec<String>,
 }
 
 /// Which file's rows go into which partition, over all slices of a run.
@@ -66,7 +68,16 @@ impl<'a> Intake<'a> {
     }
 }
 
+/// How many faults are told.
+const TOLD_FAULTS: usize = 5;
+
 impl Books {
+    /// Empty books of these files, but for what was found wrong with them when they were read.
+    pub(super) fn of(files: &[LookedAt]) -> Self {
+        let faults = files.iter().flat_map(|file| &file.faults).take(TOLD_FAULTS).cloned();
+        Self { faults: faults.collect(), ..Self::default() }
+    }
+
     /// Enters rows that statistics place out of scope.
     pub(super) fn enter_placed(&mut self, definition: &Definition, path: &str, values: &[PartitionValue], rows: u64) {
         self.enter_stray(definition, path, values, rows);
@@ -131,6 +142,9 @@ impl Books {
     pub(super) fn add(&mut self, slice: Books, intake: &Intake<'_>) {
         self.partitions.extend(slice.partitions);
         self.nowhere.extend(slice.nowhere);
+        let room = TOLD_FAULTS.saturating_sub(self.faults.len());
+        let new = slice.faults.into_iter().filter(|fault| !self.faults.contains(fault)).take(room);
+        self.faults.extend(new.collect::<Vec<_>>());
         for (path, mut strays) in slice.strays {
             strays.retain(|key, _| !intake.takes(&path, key));
             self.strays.entry(path).or_default().extend(strays);
@@ -150,7 +164,8 @@ impl Books {
                 "too-many-rejected",
                 "Too many rows were rejected",
                 format!(
-                    "{whose}: {rejected} of {of} rows ({share:.2} %) {why}, expected at most {allowed} % (max_rejected)"
+                    "{whose}: {rejected} of {of} rows ({share:.2} %) {why}, expected at most {allowed} % (max_rejected){}",
+                    self.first_faults()
                 ),
             )
         };
@@ -171,6 +186,10 @@ impl Books {
             }
         }
         Ok(())
+    }
+
+    fn first_faults(&self) -> String {
+        if self.faults.is_empty() { String::new() } else { format!("; first: {}", self.faults.join("; ")) }
     }
 
     /// The report's counts; fails where they do not balance, for then rows were lost.
@@ -228,7 +247,8 @@ impl Books {
             out.push(Warning {
                 kind: "rows-rejected".to_owned(),
                 detail: format!(
-                    "{rejected} rows were rejected: no partition value, or a value that does not fit the contract"
+                    "{rejected} rows were rejected: no partition value, or a value that does not fit the contract{}",
+                    self.first_faults()
                 ),
             });
         }

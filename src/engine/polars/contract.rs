@@ -2,6 +2,7 @@
 
 use super::convert::{Conversion, convert, type_name};
 use super::lower::literal_of;
+use super::spool::stored_type;
 use crate::engine::EngineError;
 use crate::engine::error::compute_failure;
 use crate::pipeline::{Column, Definition, Literal, Origin, value};
@@ -17,6 +18,13 @@ pub(super) enum Found {
         /// Its physical type.
         physical: pl::DataType,
     },
+    /// In this column, written by this attempt in the inner type.
+    Spooled {
+        /// The column's name, there and in the contract.
+        name: String,
+        /// The type it is stored as.
+        stored: pl::DataType,
+    },
     /// Nowhere among its columns: every row has this value.
     Constant(Literal),
 }
@@ -26,6 +34,11 @@ impl Found {
     pub(super) fn convert(&self, column: &Column) -> Option<Conversion> {
         match self {
             Found::Column { name, physical } => convert(pl::col(name.as_str()), physical, column),
+            Found::Spooled { name, stored } => {
+                let expr = pl::col(name.as_str());
+                let expr = if stored.is_decimal() { expr.to_physical() } else { expr };
+                Some(Conversion { expr, lossy: false })
+            }
             Found::Constant(value) => Some(Conversion { expr: literal_of(value, &column.data_type), lossy: false }),
         }
     }
@@ -33,7 +46,7 @@ impl Found {
     /// Whether the file has a null there, before any conversion.
     pub(super) fn is_null(&self) -> pl::Expr {
         match self {
-            Found::Column { name, .. } => pl::col(name.as_str()).is_null(),
+            Found::Column { name, .. } | Found::Spooled { name, .. } => pl::col(name.as_str()).is_null(),
             Found::Constant(value) => pl::lit(*value == Literal::Null),
         }
     }
@@ -78,9 +91,18 @@ fn in_schema(column: &Column, file: &str, schema: &pl::ArrowSchema) -> Result<Fo
     Ok(Found::Column { name: name.clone(), physical })
 }
 
+/// Where the file that a text file was read into has each column.
+pub(super) fn of_spool(definition: &Definition) -> Vec<Found> {
+    let column = |c: &Column| Found::Spooled { name: c.name.clone(), stored: stored_type(&c.data_type) };
+    definition.source.columns.iter().map(column).collect()
+}
+
+fn broken(file: &str, column: &str, detail: &str) -> EngineError {
+    broken_file(format!("{file}: column {column}: {detail}"))
+}
+
 /// A file that does not keep the contract.
-pub(super) fn broken(file: &str, column: &str, detail: &str) -> EngineError {
-    let detail = format!("{file}: column {column}: {detail}");
+pub(super) fn broken_file(detail: String) -> EngineError {
     compute_failure("contract-broken", "A source file does not keep the contract", detail)
 }
 

@@ -2,6 +2,7 @@
 
 use super::contract::{self, Found};
 use super::scope::Allowed;
+use super::spool::spool;
 use crate::engine::EngineError;
 use crate::engine::error::source_failure;
 use crate::pipeline::Definition;
@@ -18,6 +19,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 /// Sources on the local disk.
 pub(super) struct LocalListing<'a> {
@@ -89,8 +91,11 @@ impl Stamp {
 pub(super) struct LookedAt {
     /// What was planned for it.
     pub(super) planned: PlannedFile,
-    /// Where it is.
+    /// Where its rows are: it, or the file that it was read into.
     pub(super) path: PathBuf,
+    source: PathBuf,
+    /// What is wrong with the first lines of a text file in which something is.
+    pub(super) faults: Vec<String>,
     /// The partitions that its rows may go to.
     pub(super) allowed: Allowed,
     /// The rows of its row groups.
@@ -111,15 +116,33 @@ impl LookedAt {
         allowed: Allowed,
         stamp: Stamp,
     ) -> Result<Self, EngineError> {
-        let path = root.join(&planned.path);
-        let file = File::open(&path).map_err(|e| unreadable(&planned, &e))?;
-        let mut reader = pl::ParquetReader::new(file);
-        let no_footer = |e| format!("expected a Parquet file, but its footer cannot be read: {e}");
-        let metadata = reader.get_metadata().map_err(|e| unreadable(&planned, &no_footer(e)))?.clone();
-        let schema = reader.schema().map_err(|e| unreadable(&planned, &e))?;
-        let row_groups = metadata.row_groups.iter().map(|g| g.num_rows() as u64).collect();
+        let source = root.join(&planned.path);
+        let (metadata, schema) = footer(&source, &planned)?;
         let found = contract::of_parquet(definition, &planned.path, &schema)?;
-        Ok(Self { planned, path, allowed, row_groups, found, stamp, metadata, schema })
+        let row_groups = metadata.row_groups.iter().map(|g| g.num_rows() as u64).collect();
+        let (path, faults) = (source.clone(), Vec::new());
+        Ok(Self { planned, path, source, faults, allowed, row_groups, found, stamp, metadata, schema })
+    }
+
+    /// Reads a text file into a file at `to`, which is the caller's to remove.
+    pub(super) fn spool(
+        definition: &Definition,
+        root: &Path,
+        planned: PlannedFile,
+        allowed: Allowed,
+        stamp: Stamp,
+        (to, rows_read): (PathBuf, &AtomicU64),
+    ) -> Result<Self, EngineError> {
+        let faults = spool(definition, root, &planned, &to, rows_read)?;
+        let (metadata, schema) = footer(&to, &planned)?;
+        let row_groups = metadata.row_groups.iter().map(|g| g.num_rows() as u64).collect();
+        let (source, found) = (root.join(&planned.path), contract::of_spool(definition));
+        Ok(Self { planned, path: to, source, faults, allowed, row_groups, found, stamp, metadata, schema })
+    }
+
+    /// Whether it is text, read into a file of its own.
+    pub(super) fn is_text(&self) -> bool {
+        self.path != self.source
     }
 
     /// Its rows.
@@ -140,7 +163,7 @@ impl LookedAt {
 
     /// Fails where the file is not the one that was looked at.
     pub(super) fn check_unchanged(&self) -> Result<(), EngineError> {
-        let now = Stamp::of(&self.path).ok();
+        let now = Stamp::of(&self.source).ok();
         if now == Some(self.stamp) {
             return Ok(());
         }
@@ -159,6 +182,15 @@ impl LookedAt {
             .collect_with_engine(pl::Engine::Streaming)?;
         Ok(())
     }
+}
+
+fn footer(path: &Path, planned: &PlannedFile) -> Result<(FileMetadataRef, Arc<pl::ArrowSchema>), EngineError> {
+    let file = File::open(path).map_err(|e| unreadable(planned, &e))?;
+    let mut reader = pl::ParquetReader::new(file);
+    let no_footer = |e| format!("expected a Parquet file, but its footer cannot be read: {e}");
+    let metadata = reader.get_metadata().map_err(|e| unreadable(planned, &no_footer(e)))?.clone();
+    let schema = reader.schema().map_err(|e| unreadable(planned, &e))?;
+    Ok((metadata, schema))
 }
 
 fn unreadable(planned: &PlannedFile, error: &dyn Display) -> EngineError {

@@ -52,6 +52,14 @@ pub(super) fn sha256(content: &mut dyn Read) -> io::Result<String> {
     Ok(out.sha256())
 }
 
+/// Removes a file of this attempt that is not needed any more.
+pub(super) fn remove(path: &Path) -> Result<(), EngineError> {
+    std::fs::remove_file(path).map_err(|e| {
+        let detail = format!("{}: {e}", path.display());
+        service_failure("staging-write-failed", "A file could not be removed from staging", detail)
+    })
+}
+
 /// Syncs a folder, so that the names in it last.
 pub(super) fn sync_folder(path: &Path) -> Result<(), EngineError> {
     File::open(path).and_then(|folder| folder.sync_all()).map_err(|e| {

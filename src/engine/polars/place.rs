@@ -30,7 +30,7 @@ impl LookedAt {
             let zoned = matches!(contract.data_type, DataType::Datetime(Some(_)));
             match found {
                 Found::Constant(_) => true,
-                Found::Column { physical, .. } => {
+                Found::Column { physical, .. } | Found::Spooled { stored: physical, .. } => {
                     (physical.is_integer() || physical.is_temporal() || physical.is_decimal())
                         && !(zoned && definition.timezone != chrono_tz::UTC)
                 }
@@ -47,7 +47,8 @@ impl LookedAt {
         names.sort_unstable();
         names.dedup();
         for name in &names {
-            if let Some((_, Found::Column { name, .. })) = self.found_of(definition, name) {
+            if let Some((_, Found::Column { name, .. } | Found::Spooled { name, .. })) = self.found_of(definition, name)
+            {
                 bounds.push(self.bounds(name, &mut known)?);
             }
         }

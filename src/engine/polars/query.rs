@@ -19,6 +19,10 @@ pub(super) const VERDICT: &str = "\u{1}verdict";
 pub(super) const ROWS: &str = "\u{1}rows";
 /// The column with a row's number in its file, from 0. Where no other column of a file is read, it says how many there are.
 const ROW: &str = "\u{1}row";
+/// Of a text file: whether a row's line is malformed or a value of it does not fit.
+pub(super) const BAD_LINE: &str = "\u{1}bad line";
+/// Of a text file: a row's line, from 1.
+pub(super) const LINE: &str = "\u{1}line";
 const BAD: &str = "\u{1}bad";
 
 /// What a row was judged to be, in the order of judgement.
@@ -152,8 +156,8 @@ fn judged(
             Some(value_of(definition, p, &contract.data_type).alias(value_name(i)))
         })
         .collect();
-    if let Some(first) = values.first_mut() {
-        // Rows are counted where each passes once.
+    if let Some(first) = values.first_mut().filter(|_| !file.is_text()) {
+        // Rows are counted where each passes once; those of text files were counted when they were read.
         *first = first.clone().map(
             move |column| {
                 counter.fetch_add(column.len() as u64, Ordering::Relaxed);
@@ -185,11 +189,11 @@ struct Brought {
 }
 
 fn has_columns(file: &LookedAt) -> bool {
-    file.found.iter().any(|found| matches!(found, Found::Column { .. }))
+    file.found.iter().any(|found| !matches!(found, Found::Constant(_)))
 }
 
 fn is_numbered(definition: &Definition, file: &LookedAt) -> bool {
-    definition.uses_source_line() || !has_columns(file)
+    (definition.uses_source_line() && !file.is_text()) || !has_columns(file)
 }
 
 fn brought(definition: &Definition, file: &LookedAt) -> Brought {
@@ -210,8 +214,14 @@ fn brought(definition: &Definition, file: &LookedAt) -> Brought {
         out.columns.push(lit(file.planned.path.as_str()).alias(SOURCE_FILE));
         out.extras.push(SOURCE_FILE);
     }
+    if file.is_text() {
+        out.columns.push(pl::col(BAD_LINE));
+        out.bad.push(pl::col(BAD_LINE));
+    }
     if definition.uses_source_line() {
-        out.columns.push((pl::col(ROW).cast(pl::DataType::Int64) + lit(1i64)).alias(SOURCE_LINE));
+        let of_parquet = || pl::col(ROW).cast(pl::DataType::Int64) + lit(1i64);
+        let line = if file.is_text() { pl::col(LINE) } else { of_parquet() };
+        out.columns.push(line.alias(SOURCE_LINE));
         out.extras.push(SOURCE_LINE);
     }
     if !has_columns(file) {

@@ -12,7 +12,7 @@ mod record;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use batch::{Batch, Fault, Texts, Values};
+pub(crate) use batch::{Batch, Fault, Values};
 
 use crate::pipeline::value::{TimeFormat, of_folder};
 use crate::pipeline::{Column, DataType, Format, Literal, Origin, Source};
@@ -117,16 +117,6 @@ impl TextFile {
             Ok(()) => Ok(Some(batch).filter(|batch| !batch.lines.is_empty())),
             Err(stop) => Err(failure(&self.path, &self.lines, self.rows, stop)),
         }
-    }
-
-    /// The rows read so far, malformed ones among them. Blank lines are no rows.
-    pub(crate) fn rows(&self) -> u64 {
-        self.rows
-    }
-
-    /// The bytes of the file read so far, as they lie on the disk.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.lines.bytes()
     }
 
     fn at_end(&self) -> Result<(), Stop> {

@@ -44,8 +44,7 @@ fn shown_in_batches(source: &Source, path: &str, bytes: &[u8], rows: usize) -> R
         );
         out.extend(rows_of(&batch, source.columns.len()));
     }
-    assert_eq!(file.rows(), out.len() as u64);
-    assert_eq!(file.bytes(), bytes.len() as u64);
+    assert_eq!(file.rows, out.len() as u64);
     Ok(out)
 }
 

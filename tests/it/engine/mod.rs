@@ -3,6 +3,7 @@
 
 mod bed;
 mod cells;
+mod contract;
 mod expressions;
 mod failures;
 mod naive;
@@ -11,4 +12,5 @@ mod random;
 mod same_bytes;
 mod slices;
 mod templates;
+mod text;
 mod times;
