@@ -139,10 +139,8 @@ impl Csv {
         let found = self.splitter.count();
         let expected = match (self.fields, self.names) {
             (Some(fields), _) => fields,
-            (None, Some(names)) => {
-                let fields = if self.splitter.tail_is_empty() { found.max(names) } else { names };
-                *self.fields.insert(fields)
-            }
+            (None, Some(names)) if found >= names && self.splitter.tail_is_empty() => *self.fields.insert(found),
+            (None, Some(names)) => names,
             (None, None) => {
                 self.check_positions(found, line, targets)?;
                 self.splitter.keep(self.kept(), usize::MAX);

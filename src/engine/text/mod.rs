@@ -105,7 +105,7 @@ impl TextFile {
         let mut rows = Rows::new(&self.targets);
         let (reader, lines) = (&mut self.reader, &mut self.lines);
         let mut found = Ok(true);
-        while matches!(found, Ok(true)) && rows.count() < max_rows && rows.text_bytes < MAX_BATCH_BYTES {
+        while matches!(found, Ok(true)) && rows.count() < max_rows.max(1) && rows.text_bytes < MAX_BATCH_BYTES {
             found = match reader {
                 Reader::Csv(csv) => csv.row(lines, &mut rows),
                 Reader::Ndjson(ndjson) => ndjson.row(lines, &mut rows),

@@ -42,6 +42,7 @@ fn shown_in_batches(source: &Source, path: &str, bytes: &[u8], rows: usize) -> R
         assert!(
             batch.lines.len() <= rows && batch.columns.iter().all(|column| column.texts().len() == batch.lines.len())
         );
+        assert!(batch.faults.windows(2).all(|pair| pair[0].row < pair[1].row), "at most one for each row");
         out.extend(rows_of(&batch, source.columns.len()));
     }
     assert_eq!(file.rows, out.len() as u64);

@@ -71,8 +71,14 @@ fn an_empty_tail_is_allowed_where_it_is_said() {
         ]
     );
     assert_eq!(
-        rows(&source, "a,b\n1,x,w\n2,y\n1\n"),
-        ["2: -|- !has 3 fields, the header has 2", "3: 2|y", "4: -|- !has 1 fields, the header has 2"]
+        rows(&source, "a,b\n1,x,w\n1\n2,y,\n3,z\n"),
+        [
+            "2: -|- !has 3 fields, the header has 2",
+            "3: -|- !has 1 fields, the header has 2",
+            "4: 2|y",
+            "5: -|- !has 2 fields, the first record has 3"
+        ],
+        "a malformed record does not say how many there are"
     );
 }
 
