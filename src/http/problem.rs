@@ -237,7 +237,7 @@ impl Problem {
                 "whether the request was done is unknown; ask again with the same idempotency key".to_owned()
             }
             Problem::NotReady(checks) => {
-                let failed = checks.iter().filter(|check| !check.ok);
+                let failed = checks.iter().filter(|check| check.essential && !check.ok);
                 failed.map(|check| format!("{}: {}", check.name, check.detail)).collect::<Vec<_>>().join("; ")
             }
             Problem::TimedOut(seconds) => {

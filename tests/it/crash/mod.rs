@@ -1,6 +1,7 @@
 //! Faults at named steps: the real binary is killed, stopped and failed where it hurts, and each time there are exactly two
 //! answers, before and after.
 
+mod away;
 mod engine;
 mod kills;
 mod losing;

@@ -20,8 +20,8 @@ use files::{Column, Trip, summed, write_parquet};
 pub(crate) use files::{Shape, month_of_trips, trips_of};
 pub(crate) use place::Place;
 use serde_json::Value;
-pub(crate) use server::Server;
 use server::field_of;
+pub(crate) use server::{Answer, Server};
 use std::collections::BTreeMap;
 
 /// Which database the service runs over.

@@ -1,6 +1,7 @@
 //! A working folder: source files, pipelines and a warehouse, and the servers over them.
 
 use super::{Column, Server, Store, database, write_parquet};
+use crate::proxy::Proxy;
 use refrain::store::{PostgresOptions, PostgresStore, RunStore, SqliteStore};
 use std::collections::BTreeMap;
 use std::fs;
@@ -61,6 +62,17 @@ impl Place {
         Server::start(self.root.path(), &self.flags(flags), environment).await
     }
 
+    /// [`Place::start_with`] over a network of the test's own.
+    pub(crate) async fn start_behind(&self, proxy: &Proxy, flags: &[&str], environment: &[(&str, &str)]) -> Server {
+        let flags = [&["--database-url", proxy.url()], flags].concat();
+        Server::start(self.root.path(), &self.flags_of_folders(&flags), environment).await
+    }
+
+    /// A network before the database.
+    pub(crate) async fn proxy(&self) -> Proxy {
+        Proxy::before(self.database_url.as_deref().unwrap()).await
+    }
+
     /// [`Place::start_with`] without waiting, for a server that may die at any time.
     pub(crate) fn launch_with(&self, flags: &[&str], environment: &[(&str, &str)]) -> Server {
         Server::launch(self.root.path(), &self.flags(flags), environment)
@@ -90,6 +102,14 @@ impl Place {
     }
 
     fn flags(&self, flags: &[&str]) -> Vec<String> {
+        let mut all = self.flags_of_folders(flags);
+        if let Some(url) = &self.database_url {
+            all.extend(["--database-url".to_owned(), url.clone()]);
+        }
+        all
+    }
+
+    fn flags_of_folders(&self, flags: &[&str]) -> Vec<String> {
         let mut all: Vec<String> = [
             ("--data-dir", self.path("refrain-data")),
             ("--pipelines", self.path("pipelines")),
@@ -98,9 +118,6 @@ impl Place {
         .into_iter()
         .flat_map(|(flag, path)| [flag.to_owned(), path.to_str().unwrap().to_owned()])
         .collect();
-        if let Some(url) = &self.database_url {
-            all.extend(["--database-url".to_owned(), url.clone()]);
-        }
         all.extend(flags.iter().map(|flag| (*flag).to_owned()));
         all
     }
