@@ -7,6 +7,8 @@ mod kills;
 mod losing;
 mod lost_answers;
 mod order;
+mod restored;
+mod sweep;
 mod zombies;
 
 use crate::service::{Place, Server, Shape, Store, month_of_trips, trips_of, trips_pipeline};

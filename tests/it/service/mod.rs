@@ -1,11 +1,13 @@
 //! Black-box tests: the real binary, started as an operator would, over both stores.
 
+mod backup;
 mod bad_input;
 mod cancel;
 mod crash;
 mod database;
 mod files;
 mod idempotency;
+mod mend;
 mod names;
 mod numbers;
 mod order;
@@ -16,6 +18,7 @@ mod server;
 mod shutdown;
 mod slow;
 
+pub(crate) use backup::Backup;
 use files::{Column, Trip, summed, write_parquet};
 pub(crate) use files::{Shape, month_of_trips, trips_of};
 pub(crate) use place::Place;

@@ -80,15 +80,25 @@ impl Place {
 
     /// Runs `refrain verify`; what it found, if it found anything.
     pub(crate) async fn verify(&self) -> Option<String> {
+        let ended = self.verify_with(&[]).await;
+        let said = [ended.stdout, ended.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+        (!ended.status.success()).then_some(said)
+    }
+
+    /// Runs `refrain verify` with these flags.
+    pub(crate) async fn verify_with(&self, flags: &[&str]) -> std::process::Output {
         let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_refrain"));
         command.args(["verify", "--data-dir"]).arg(self.path("refrain-data"));
         command.arg("--pipelines").arg(self.path("pipelines")).stdin(std::process::Stdio::null());
         if let Some(url) = &self.database_url {
             command.args(["--database-url", url]);
         }
-        let ended = command.output().await.unwrap();
-        let said = [ended.stdout, ended.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
-        (!ended.status.success()).then_some(said)
+        command.args(flags).output().await.unwrap()
+    }
+
+    /// The URL of the Postgres database, where it is one.
+    pub(super) fn database_url(&self) -> Option<&str> {
+        self.database_url.as_deref()
     }
 
     /// The database, opened beside the servers.
