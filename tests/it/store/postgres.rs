@@ -143,6 +143,35 @@ async fn a_claim_waits_for_submissions_under_way_and_a_retry_for_claims() {
     database.drop().await;
 }
 
+/// A statement that takes long is waited for as long as the server can be reached, and no longer.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_network_that_hangs_in_the_middle_of_a_statement_is_found_out() {
+    let database = PostgresDatabase::create().await;
+    let proxy = Proxy::before(database.url().expose_secret()).await;
+    let patient = PostgresOptions::default();
+    let store = PostgresStore::connect(&proxy.url().to_owned().into(), patient).await.unwrap();
+    store.migrate().await.unwrap();
+    let run = submit(&store, &request("trips", "a", &["p=1"])).await.id;
+    let mut blocker = PgConnection::connect_with(&database.options).await.unwrap();
+    sqlx::raw_sql("begin; lock table runs in exclusive mode").execute(&mut blocker).await.unwrap();
+    let store = std::sync::Arc::new(store);
+    let cancelling = tokio::spawn({
+        let store = store.clone();
+        async move { store.cancel(run).await }
+    });
+    // Longer than a silence is believed.
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert!(!cancelling.is_finished(), "the server is there, and the statement takes long");
+    proxy.set(Network::Held);
+    let since = Instant::now();
+    let error = cancelling.await.unwrap().unwrap_err();
+    assert!(matches!(error, StoreError::Unavailable(_)), "{error:?}");
+    assert!(since.elapsed() < Duration::from_secs(12), "{:?}", since.elapsed());
+    blocker.close().await.unwrap();
+    drop(store);
+    database.drop().await;
+}
+
 /// The network swallows what is sent, without a word: every step is unavailable in bounded time, and when it is over the
 /// store works again.
 #[tokio::test]
