@@ -16,8 +16,7 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 use std::fmt;
 
-/// How often one partition is looked at again: each time a run that rebuilt it ended meanwhile, or the same damage was there
-/// before.
+/// How often one partition is rebuilt for `--fix`, ever: each time has a key of its own, and they are looked through.
 const MAX_TIMES: u32 = 1000;
 
 /// Who queues the runs.
@@ -73,7 +72,7 @@ pub(super) async fn all(
                     Some(queue) => queue,
                     None => queue.insert(Queue::open(&by, database).await?),
                 };
-                rebuild(queue, definition, partition, found.written_by).await?
+                rebuild(queue, definition, partition).await?
             }
             Err(why) => Fix::LeftAlone { left_alone: why },
         };
@@ -105,17 +104,13 @@ fn to_rebuild<'a>(
     }
 }
 
-/// The run that rebuilds a partition: under the same key while it has not ended, so that it is queued once.
-async fn rebuild(
-    queue: &Queue,
-    definition: &Definition,
-    partition: &PartitionKey,
-    written_by: Option<RunId>,
-) -> anyhow::Result<Fix> {
+/// The run that rebuilds a partition: the first one for it that has not succeeded, whatever is wrong with the file by now. So
+/// it is queued once, however often it is asked for before it has ended.
+async fn rebuild(queue: &Queue, definition: &Definition, partition: &PartitionKey) -> anyhow::Result<Fix> {
     for time in 1..=MAX_TIMES {
-        let key = key(&definition.name, partition, written_by, time)?;
+        let key = key(&definition.name, partition, time)?;
         match queue.submit(definition, partition, key).await? {
-            // It ended well, and the same is found again.
+            // It mended an earlier damage.
             Accepted::Run { state: State::Succeeded, now: false, .. } => {}
             Accepted::Run { run_id, now, .. } => return Ok(Fix::Rebuilt { run_id, queued_now: now }),
             Accepted::Refused(why) => return Ok(Fix::LeftAlone { left_alone: why }),
@@ -124,17 +119,10 @@ async fn rebuild(
     bail!("{partition} of {} was rebuilt {MAX_TIMES} times and is not as the catalog says", definition.name)
 }
 
-/// The same for the same version of a partition, whatever is wrong with its file.
-fn key(
-    pipeline: &str,
-    partition: &PartitionKey,
-    written_by: Option<RunId>,
-    time: u32,
-) -> anyhow::Result<IdempotencyKey> {
-    let written_by = written_by.map(|run| run.to_string()).unwrap_or_default();
-    let digest = Sha256::digest(format!("{partition}\0{written_by}\0{time}"));
-    let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(IdempotencyKey::parse(&format!("verify/{pipeline}/{hex}"))?)
+/// Partitions may be longer than keys, and of any characters.
+fn key(pipeline: &str, partition: &PartitionKey, time: u32) -> anyhow::Result<IdempotencyKey> {
+    let hex: String = Sha256::digest(partition.as_str()).iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(IdempotencyKey::parse(&format!("verify/{pipeline}/{hex}/{time}"))?)
 }
 
 /// What became of a submission.

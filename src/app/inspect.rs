@@ -8,7 +8,6 @@ use crate::run::{ClaimToken, RunId};
 use crate::store::{PostgresOptions, PostgresStore, RunStore, SqliteStore, StagingVerdict};
 use crate::table::{Finding, FindingKind, Holder, TableError, Warehouse};
 use anyhow::{Context, bail};
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -31,9 +30,6 @@ pub struct Inspected {
     /// What was found.
     #[serde(flatten)]
     pub finding: Finding,
-    /// The run that wrote the partition, by the catalog.
-    #[serde(skip)]
-    pub(super) written_by: Option<RunId>,
     /// What was done about it; none where nothing was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fix: Option<Fix>,
@@ -65,7 +61,7 @@ impl Inspection {
 impl Inspected {
     /// About the warehouse beside its tables.
     fn beside_the_tables(finding: Finding) -> Self {
-        Self { pipeline: None, finding, written_by: None, fix: None }
+        Self { pipeline: None, finding, fix: None }
     }
 }
 
@@ -174,11 +170,7 @@ async fn look(
     let (warehouse, name) = (warehouse.clone(), name.to_owned());
     let found = tokio::task::spawn_blocking(move || {
         let found = warehouse.verify(&name, definition.as_ref().map(|d| &d.partition), &entries)?;
-        let written: HashMap<_, _> = entries.iter().map(|entry| (&entry.partition, entry.run_id)).collect();
-        let inspected = |finding: Finding| {
-            let written_by = finding.partition.as_ref().and_then(|key| written.get(key).copied());
-            Inspected { pipeline: Some(name.clone()), finding, written_by, fix: None }
-        };
+        let inspected = |finding| Inspected { pipeline: Some(name.clone()), finding, fix: None };
         Ok::<_, TableError>(found.into_iter().map(inspected).collect())
     });
     Ok((partitions, found.await??))

@@ -3,7 +3,7 @@
 use sqlx::postgres::PgConnectOptions;
 use std::net::SocketAddr;
 use std::str::FromStr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -19,7 +19,8 @@ pub(crate) enum Network {
     Cut,
     /// Nothing comes through, no connection is closed; when it is open again everything arrives late.
     Held,
-    /// As [`Network::Held`], but what was sent is gone for good, and with it the connection it was sent on.
+    /// As [`Network::Held`], but what is sent is gone for good; and the connections there were are forgotten: they stay
+    /// open, and never again does anything come through.
     Swallowed,
 }
 
@@ -35,6 +36,8 @@ pub(crate) struct Proxy {
 #[derive(Clone)]
 struct Wires {
     network: watch::Receiver<Network>,
+    /// How often connections were forgotten.
+    forgotten: Arc<AtomicU32>,
     /// Bytes of a request: the answer to the commit of what was asked with them is swallowed and its connection cut, once.
     lost: Arc<Mutex<Option<Vec<u8>>>>,
 }
@@ -47,7 +50,7 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (network, open) = watch::channel(Network::Open);
-        let wires = Wires { network: open, lost: Arc::default() };
+        let wires = Wires { network: open, forgotten: Arc::default(), lost: Arc::default() };
         assert!(url.contains(&server), "{server} is not in the URL");
         let proxy =
             Self { address, url: url.replacen(&server, &address.to_string(), 1), wires: wires.clone(), network };
@@ -65,6 +68,9 @@ impl Proxy {
     }
 
     pub(crate) fn set(&self, network: Network) {
+        if network == Network::Swallowed {
+            self.wires.forgotten.fetch_add(1, Ordering::SeqCst);
+        }
         self.network.send_replace(network);
     }
 
@@ -116,10 +122,11 @@ async fn connection(client: TcpStream, server: String, wires: Wires) {
 async fn forward(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, wires: &Wires, pass: impl Fn(&[u8]) -> bool) {
     let mut network = wires.network.clone();
     let mut bytes = vec![0; 1 << 16];
-    let mut gone = false;
+    let known_since = wires.forgotten.load(Ordering::SeqCst);
+    let mut gone = *network.borrow() == Network::Swallowed;
     loop {
         let read = from.read(&mut bytes).await.unwrap_or(0);
-        gone |= *network.borrow() == Network::Swallowed;
+        gone |= wires.forgotten.load(Ordering::SeqCst) != known_since;
         // Also the end of a connection gets through only where something does.
         if network
             .wait_for(|network| !matches!(network, Network::Held | Network::Swallowed) || (gone && read > 0))

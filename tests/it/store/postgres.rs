@@ -143,6 +143,25 @@ async fn a_claim_waits_for_submissions_under_way_and_a_retry_for_claims() {
     database.drop().await;
 }
 
+/// The network forgets the connections that lie idle, without a word: each is found out before it is used.
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_that_lead_nowhere_cost_no_step() {
+    let database = PostgresDatabase::create().await;
+    let proxy = Proxy::before(database.url().expose_secret()).await;
+    let patient = PostgresOptions::default();
+    let store = PostgresStore::connect(&proxy.url().to_owned().into(), patient).await.unwrap();
+    store.migrate().await.unwrap();
+    let at_once = futures::future::join_all((0..4).map(|_| store.ping())).await;
+    assert!(at_once.iter().all(Result::is_ok), "{at_once:?}");
+    proxy.set(Network::Swallowed);
+    proxy.set(Network::Open);
+    for _ in 0..4 {
+        store.ping().await.unwrap();
+    }
+    drop(store);
+    database.drop().await;
+}
+
 /// A statement that takes long is waited for as long as the server can be reached, and no longer.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_network_that_hangs_in_the_middle_of_a_statement_is_found_out() {
