@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 use sqlx::pool::PoolConnection;
 use sqlx::types::Json;
 use sqlx::{Postgres, Row as _, Sqlite};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::broadcast;
 use uuid::Uuid;
@@ -161,7 +162,7 @@ pub(super) enum Open {
     Sqlite { tx: sqlx::Transaction<'static, Sqlite>, clock: Clock },
     /// Closed when it is dropped: a connection that was left in the middle of a statement is not to be trusted with the
     /// next, and closing it needs no answer from a server that may be out of reach.
-    Postgres { connection: Abandoned, server: Server },
+    Postgres { connection: Abandoned, server: Arc<Server> },
 }
 
 /// A connection that is closed unless it is given back.

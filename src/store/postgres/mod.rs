@@ -14,6 +14,7 @@ use secrecy::{ExposeSecret, SecretString};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{Connection, PgConnection, PgPool};
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
@@ -28,7 +29,7 @@ const GRACE: Duration = Duration::from_secs(2);
 
 /// How long a connection that lay idle may take to show that it still leads to the server: one that the network forgot
 /// never does, and a step has time for another one.
-const ALIVE: Duration = Duration::from_secs(1);
+const ALIVE: Duration = Duration::from_millis(500);
 
 /// How the database is used.
 #[derive(Debug, Clone)]
@@ -54,7 +55,7 @@ impl Default for PostgresOptions {
 /// The store in Postgres.
 pub struct PostgresStore {
     pool: PgPool,
-    server: Server,
+    server: Arc<Server>,
     bus: Bus,
     listener: JoinHandle<()>,
 }
@@ -88,7 +89,7 @@ impl PostgresStore {
         let pool = pool.connect_with(limited).await?;
         let bus = Bus::new();
         let listener = tokio::spawn(listen::forward(connect.clone(), bus.clone()));
-        let server = Server { connect, limit: options.statement_timeout + GRACE };
+        let server = Arc::new(Server { connect, limit: options.statement_timeout + GRACE });
         Ok(Self { pool, server, bus, listener })
     }
 
@@ -125,8 +126,11 @@ impl Database for PostgresStore {
             Access::Write => "begin isolation level read committed",
         };
         let connection = Abandoned(Some(self.pool.acquire().await?));
-        let mut tx =
-            Tx::new(&sql::STATEMENTS, Open::Postgres { connection, server: self.server.clone() }, self.bus.clone());
+        let mut tx = Tx::new(
+            &sql::STATEMENTS,
+            Open::Postgres { connection, server: Arc::clone(&self.server) },
+            self.bus.clone(),
+        );
         tx.execute(begin, Vec::new()).await?;
         Ok(tx)
     }

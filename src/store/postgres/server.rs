@@ -12,7 +12,6 @@ const SILENCE: Duration = Duration::from_secs(2);
 const SIGN: Duration = Duration::from_secs(3);
 
 /// The server, and how long it may take over a statement.
-#[derive(Clone)]
 pub(in crate::store) struct Server {
     /// How it is reached.
     pub(super) connect: PgConnectOptions,

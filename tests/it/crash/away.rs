@@ -150,7 +150,10 @@ async fn the_only_server_goes_on_when_the_database_is_back(
     bed.proxy.set(Network::Open);
     bed.ready().await;
     let outcomes = bed.outcomes(&id).await;
-    assert_eq!(outcomes, ["lost", "succeeded"], "{}", bed.server.log_tail());
+    // A claim that met connections which the network forgot may find its short lease over.
+    let (last, before) = outcomes.split_last().unwrap();
+    assert_eq!(last, "succeeded");
+    assert!(!before.is_empty() && before.iter().all(|o| o == "lost"), "{outcomes:?} {}", bed.server.log_tail());
     bed.recovers().await;
 }
 
