@@ -1,10 +1,12 @@
 //! Wires the parts, spawns named tasks, and shuts down in order.
 
+mod fix;
 mod health;
 mod inspect;
 mod sweep;
 
-pub use inspect::{Inspection, check, inspect};
+pub use fix::{Fix, FixBy};
+pub use inspect::{Inspected, Inspection, Verdict, check, inspect};
 
 use crate::config::{DatabaseSettings, Settings, WorkSettings};
 use crate::engine::ChildEngine;

@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
-use refrain::app;
+use refrain::app::{self, FixBy, Verdict};
 use refrain::client::{self, RunArgs, StatusArgs};
 use refrain::config::{DatabaseSettings, Settings, WorkSettings};
 use refrain::demo::{self, DemoOptions};
@@ -44,7 +44,7 @@ enum Verb {
     Run(RunArgs),
     /// Show a run of a server.
     Status(StatusArgs),
-    /// Hold the catalog against the files; ends with 1 where they differ.
+    /// Hold the catalog against the files; ends with 1 where they differ, or with 3 where --fix has a run for all of it.
     Verify(Box<VerifyArgs>),
     /// Make the made-up quarter of yellow-taxi files.
     Sample {
@@ -85,6 +85,12 @@ struct VerifyArgs {
     /// Print what was found as JSON.
     #[arg(long)]
     json: bool,
+    /// Queue a run for each partition whose file is missing or not the one of the catalog.
+    #[arg(long)]
+    fix: bool,
+    /// Queue them by this server instead of in the database: for the embedded one, which its server holds.
+    #[arg(long, env = "REFRAIN_URL", value_name = "URL")]
+    url: Option<String>,
     /// The folder of the pipeline files.
     #[arg(long, env = "REFRAIN_PIPELINES", default_value = "./pipelines", value_name = "DIR")]
     pipelines: PathBuf,
@@ -198,7 +204,8 @@ fn check(path: &std::path::Path) -> anyhow::Result<ExitCode> {
 }
 
 async fn verify(args: VerifyArgs) -> anyhow::Result<ExitCode> {
-    let found = app::inspect(&args.database, &args.pipelines, args.pipeline.as_deref()).await?;
+    let fix = args.fix.then(|| args.url.map_or(FixBy::Database, FixBy::Server));
+    let found = app::inspect(&args.database, &args.pipelines, args.pipeline.as_deref(), fix).await?;
     let mut out = std::io::stdout();
     if args.json {
         writeln!(out, "{}", serde_json::to_string_pretty(&found)?)?;
@@ -208,5 +215,9 @@ async fn verify(args: VerifyArgs) -> anyhow::Result<ExitCode> {
         }
         writeln!(out, "{} partitions checked, {} findings", found.partitions, found.findings.len())?;
     }
-    Ok(if found.findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(match found.verdict() {
+        Verdict::Well => ExitCode::SUCCESS,
+        Verdict::Wrong => ExitCode::FAILURE,
+        Verdict::BeingRebuilt => ExitCode::from(3),
+    })
 }

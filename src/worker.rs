@@ -405,11 +405,19 @@ impl Worker {
     {
         let mut last = false;
         loop {
-            match ask().await {
-                Err(StoreError::Unavailable(error)) => {
-                    tracing::warn!(%error, "the database did not answer, asking again");
-                }
-                answer => return Some(answer),
+            // Who must stop holds the publish lock, perhaps: it does not wait for an answer that may never come.
+            let too_late = async {
+                attempt.heartbeat.stop.cancelled().await;
+                tokio::time::sleep(LAST_WORD).await;
+            };
+            tokio::select! {
+                answer = ask() => match answer {
+                    Err(StoreError::Unavailable(error)) => {
+                        tracing::warn!(%error, "the database did not answer, asking again");
+                    }
+                    answer => return Some(answer),
+                },
+                () = too_late => tracing::warn!("the database did not answer before the attempt had to stop"),
             }
             if last {
                 return None;
@@ -447,6 +455,9 @@ impl Worker {
 
 /// Between two questions to a database that does not answer.
 const PAUSE: Duration = Duration::from_millis(500);
+
+/// How long an attempt that must stop waits for the database's answer, each of its last two times.
+const LAST_WORD: Duration = Duration::from_secs(5);
 
 /// Until a run may be claimable.
 async fn queue_changed(changes: &mut broadcast::Receiver<Change>) {

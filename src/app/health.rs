@@ -30,15 +30,15 @@ pub(super) fn readiness(
     Arc::new(move || {
         let (store, warehouse, pipelines) = (Arc::clone(&store), warehouse.clone(), Arc::clone(&pipelines));
         async move {
-            let mut checks = vec![timed("database", database(store.as_ref())).await];
+            let mut checks = vec![essential("database", database(store.as_ref())).await];
             if checks.iter().all(|check| check.ok) {
-                checks.push(timed("publishing", publishing(store.as_ref())).await);
+                checks.push(partial("publishing", publishing(store.as_ref())).await);
             }
             if let Some(warehouse) = warehouse {
                 let names: Vec<String> = pipelines.keys().cloned().collect();
-                checks.push(timed("warehouse", on_disk(warehouse.clone(), usable)).await);
+                checks.push(essential("warehouse", on_disk(warehouse.clone(), usable)).await);
                 let locks = move |warehouse: &Warehouse| held_too_long(warehouse, &names, patience);
-                checks.push(timed("publish locks", on_disk(warehouse, locks)).await);
+                checks.push(partial("publish locks", on_disk(warehouse, locks)).await);
             }
             checks
         }
@@ -74,14 +74,21 @@ pub(super) async fn observe(
 /// What was found, or what is wrong.
 type Found = Result<String, String>;
 
-async fn timed(name: &str, check: impl Future<Output = Found>) -> Check {
+/// Without it nothing can be done.
+async fn essential(name: &str, check: impl Future<Output = Found>) -> Check {
+    Check { essential: true, ..partial(name, check).await }
+}
+
+/// Where it is not all right some table waits, and every server says so: none is better than the others, and the rest is
+/// served.
+async fn partial(name: &str, check: impl Future<Output = Found>) -> Check {
     let found = tokio::time::timeout(CHECK, check).await;
     let found = found.unwrap_or_else(|_| Err(format!("no answer within {} s", CHECK.as_secs())));
     let (ok, detail) = match found {
         Ok(detail) => (true, detail),
         Err(detail) => (false, detail),
     };
-    Check { name: name.to_owned(), ok, detail }
+    Check { name: name.to_owned(), ok, essential: false, detail }
 }
 
 async fn database(store: &dyn RunStore) -> Found {

@@ -1,10 +1,12 @@
 //! Looking without serving: the checks of pipeline files, and of the catalog against the files.
 
+use super::fix::{self, Fix, FixBy};
 use super::{load_pipelines, read_pipelines};
 use crate::config::DatabaseSettings;
 use crate::pipeline::Definition;
-use crate::store::{PostgresOptions, PostgresStore, RunStore, SqliteStore};
-use crate::table::{Finding, FindingKind, Holder, Warehouse};
+use crate::run::{ClaimToken, RunId};
+use crate::store::{PostgresOptions, PostgresStore, RunStore, SqliteStore, StagingVerdict};
+use crate::table::{Finding, FindingKind, Holder, TableError, Warehouse};
 use anyhow::{Context, bail};
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +18,58 @@ pub struct Inspection {
     /// Partitions of the catalog that were held against their files.
     pub partitions: usize,
     /// What is not as the catalog says.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<Inspected>,
+}
+
+/// One finding, and what `--fix` did about it.
+#[derive(Debug, serde::Serialize)]
+pub struct Inspected {
+    /// The table; none where it is about the warehouse beside its tables.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pipeline: Option<String>,
+    /// What was found.
+    #[serde(flatten)]
+    pub finding: Finding,
+    /// What was done about it; none where nothing was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fix: Option<Fix>,
+}
+
+/// How things are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Catalog and files agree.
+    Well,
+    /// They do not, and a run is queued for each difference.
+    BeingRebuilt,
+    /// They do not, and for some difference there is no run.
+    Wrong,
+}
+
+impl Inspection {
+    /// How things are, all in all.
+    pub fn verdict(&self) -> Verdict {
+        let rebuilt = |found: &Inspected| matches!(found.fix, Some(Fix::Rebuilt { .. }));
+        match self.findings.as_slice() {
+            [] => Verdict::Well,
+            all if all.iter().all(rebuilt) => Verdict::BeingRebuilt,
+            _ => Verdict::Wrong,
+        }
+    }
+}
+
+impl Inspected {
+    /// About the warehouse beside its tables.
+    fn beside_the_tables(finding: Finding) -> Self {
+        Self { pipeline: None, finding, fix: None }
+    }
+}
+
+impl std::fmt::Display for Inspected {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.finding.fmt(f)?;
+        self.fix.as_ref().map_or(Ok(()), |fix| write!(f, "; {fix}"))
+    }
 }
 
 /// Checks the pipeline files of a folder, or one file's folder-mates with it: the names of those that are good, and all
@@ -33,8 +86,14 @@ pub fn check(path: &Path) -> anyhow::Result<(Vec<String>, Vec<String>)> {
     Ok((pipelines.into_keys().collect(), errors))
 }
 
-/// Holds the catalog against the files, of one pipeline or of all, hashing every file.
-pub async fn inspect(database: &DatabaseSettings, pipelines: &Path, only: Option<&str>) -> anyhow::Result<Inspection> {
+/// Holds the catalog against the files, of one pipeline or of all, hashing every file; with `fix`, queues a run for each
+/// partition that must be rebuilt.
+pub async fn inspect(
+    database: &DatabaseSettings,
+    pipelines: &Path,
+    only: Option<&str>,
+    fix: Option<FixBy>,
+) -> anyhow::Result<Inspection> {
     let definitions = load_pipelines(pipelines)?;
     let store = open_to_look(database).await?;
     let Some(bound) = store.warehouse_id().await? else {
@@ -46,12 +105,12 @@ pub async fn inspect(database: &DatabaseSettings, pipelines: &Path, only: Option
     for name in warehouse.names_at_root()? {
         match warehouse.is_table(&name) {
             true => names.push(name),
-            false => out.findings.push(Finding {
+            false => out.findings.push(Inspected::beside_the_tables(Finding {
                 kind: FindingKind::Foreign,
                 partition: None,
                 path: name,
                 detail: "is no table of Refrain's, expected only tables in the warehouse".to_owned(),
-            }),
+            })),
         }
     }
     names.sort();
@@ -75,9 +134,28 @@ pub async fn inspect(database: &DatabaseSettings, pipelines: &Path, only: Option
         out.findings.extend(found);
     }
     if only.is_none() {
-        out.findings.extend(warehouse.verify_staging()?);
+        let staged = warehouse.verify_staging()?.into_iter().chain(of_unknown_runs(&store, &warehouse).await?);
+        out.findings.extend(staged.map(Inspected::beside_the_tables));
+    }
+    if let Some(by) = fix {
+        fix::all(by, database, &definitions, &mut out.findings).await?;
     }
     Ok(out)
+}
+
+/// Staging of runs that the database does not have: what a restored database has forgotten. Listed before it is asked for,
+/// as by the sweeper.
+async fn of_unknown_runs(store: &Arc<dyn RunStore>, warehouse: &Warehouse) -> anyhow::Result<Vec<Finding>> {
+    let folders = warehouse.staged_folders()?;
+    let verdicts = store.staging_verdicts(&folders).await?;
+    let unknown = folders.into_iter().zip(verdicts).filter(|(_, verdict)| *verdict == StagingVerdict::Unknown);
+    let finding = |((run, token), _): ((RunId, Option<ClaimToken>), StagingVerdict)| Finding {
+        kind: FindingKind::Staging,
+        partition: None,
+        path: warehouse.staged_folder(run, token).display().to_string(),
+        detail: format!("it is of run {run}, which the database does not have; refrain leaves it alone"),
+    };
+    Ok(unknown.map(finding).collect())
 }
 
 async fn look(
@@ -85,12 +163,14 @@ async fn look(
     warehouse: &Warehouse,
     name: &str,
     definition: Option<Arc<Definition>>,
-) -> anyhow::Result<(usize, Vec<Finding>)> {
+) -> anyhow::Result<(usize, Vec<Inspected>)> {
     let entries = store.entries(name, None).await?;
     let partitions = entries.len();
     let (warehouse, name) = (warehouse.clone(), name.to_owned());
     let found = tokio::task::spawn_blocking(move || {
-        warehouse.verify(&name, definition.as_ref().map(|d| &d.partition), &entries)
+        let found = warehouse.verify(&name, definition.as_ref().map(|d| &d.partition), &entries)?;
+        let inspected = |finding| Inspected { pipeline: Some(name.clone()), finding, fix: None };
+        Ok::<_, TableError>(found.into_iter().map(inspected).collect())
     });
     Ok((partitions, found.await??))
 }

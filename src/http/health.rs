@@ -23,7 +23,10 @@ pub(super) fn routes() -> OpenApiRouter<Api> {
 /// Whether the service can do its work.
 #[derive(Debug, Serialize, ToSchema)]
 struct Readiness {
+    /// Whether every essential check is all right.
     ready: bool,
+    /// Whether some other check is not: requests are served, but some runs are held up.
+    degraded: bool,
     checks: Vec<Check>,
 }
 
@@ -40,21 +43,24 @@ async fn healthz() -> Json<Health> {
     Json(Health { status: "ok" })
 }
 
-/// Says whether the service can do its work, and if not what is missing.
+/// Says whether the service can do its work, and what is missing or held up.
 #[utoipa::path(get, path = "/readyz", tag = "operations", responses(
-    (status = 200, description = "Every check is all right", body = Readiness),
-    (status = 503, description = "Some check is not, or the service is shutting down; `checks` lists them all",
+    (status = 200, description = "Every essential check is all right; `degraded` says whether another one is not",
+        body = Readiness),
+    (status = 503, description = "An essential check is not, or the service is shutting down; `checks` lists them all",
         body = ProblemDetails, content_type = "application/problem+json"),
 ))]
 async fn readyz(State(api): State<Api>) -> Result<Response, Problem> {
     let mut checks = (api.readiness)().await;
     if api.shutdown.is_cancelled() {
-        checks.push(Check { name: "serving".to_owned(), ok: false, detail: "shutting down".to_owned() });
+        let detail = "shutting down".to_owned();
+        checks.push(Check { name: "serving".to_owned(), ok: false, essential: true, detail });
     }
-    if !checks.iter().all(|check| check.ok) {
+    if checks.iter().any(|check| check.essential && !check.ok) {
         return Err(Problem::NotReady(checks));
     }
-    Ok(([(header::CACHE_CONTROL, "no-store")], Json(Readiness { ready: true, checks })).into_response())
+    let degraded = checks.iter().any(|check| !check.ok);
+    Ok(([(header::CACHE_CONTROL, "no-store")], Json(Readiness { ready: true, degraded, checks })).into_response())
 }
 
 /// The metrics, in the text format of Prometheus.

@@ -63,6 +63,8 @@ pub struct Check {
     pub name: String,
     /// Whether it is all right.
     pub ok: bool,
+    /// Whether the service can do nothing without it. What is not essential holds up some runs only; the rest goes on.
+    pub essential: bool,
     /// What was found.
     pub detail: String,
 }

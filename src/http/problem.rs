@@ -245,7 +245,7 @@ impl Problem {
                     .to_owned()
             }
             Problem::NotReady(checks) => {
-                let failed = checks.iter().filter(|check| !check.ok);
+                let failed = checks.iter().filter(|check| check.essential && !check.ok);
                 failed.map(|check| format!("{}: {}", check.name, check.detail)).collect::<Vec<_>>().join("; ")
             }
             Problem::TimedOut(seconds) => {

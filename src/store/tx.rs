@@ -1,5 +1,6 @@
 //! A transaction on either database: statements with values in, rows out. The only place that knows both drivers.
 
+use super::postgres::Server;
 use super::statements::Statements;
 use super::{Change, Clock, StoreError, StoreResult};
 use crate::run::{ClaimToken, RunId};
@@ -10,6 +11,7 @@ use serde::de::DeserializeOwned;
 use sqlx::pool::PoolConnection;
 use sqlx::types::Json;
 use sqlx::{Postgres, Row as _, Sqlite};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::broadcast;
 use uuid::Uuid;
@@ -160,7 +162,7 @@ pub(super) enum Open {
     Sqlite { tx: sqlx::Transaction<'static, Sqlite>, clock: Clock },
     /// Closed when it is dropped: a connection that was left in the middle of a statement is not to be trusted with the
     /// next, and closing it needs no answer from a server that may be out of reach.
-    Postgres { connection: Abandoned, limit: Duration },
+    Postgres { connection: Abandoned, server: Arc<Server> },
 }
 
 /// A connection that is closed unless it is given back.
@@ -254,9 +256,9 @@ impl Tx {
     pub(super) async fn execute(&mut self, sql: &'static str, values: Vec<Value>) -> StoreResult<u64> {
         match &mut self.open {
             Open::Sqlite { tx, .. } => Ok(bind_sqlite(sql, values).execute(&mut **tx).await?.rows_affected()),
-            Open::Postgres { connection, limit } => {
+            Open::Postgres { connection, server } => {
                 let running = bind_postgres(sql, values).execute(&mut **connection.get()?);
-                Ok(within(*limit, running).await?.rows_affected())
+                Ok(server.answer(running).await?.rows_affected())
             }
         }
     }
@@ -268,9 +270,9 @@ impl Tx {
                 let rows = bind_sqlite(sql, values).fetch_all(&mut **tx).await?;
                 Ok(rows.into_iter().map(Row::Sqlite).collect())
             }
-            Open::Postgres { connection, limit } => {
+            Open::Postgres { connection, server } => {
                 let running = bind_postgres(sql, values).fetch_all(&mut **connection.get()?);
-                Ok(within(*limit, running).await?.into_iter().map(Row::Postgres).collect())
+                Ok(server.answer(running).await?.into_iter().map(Row::Postgres).collect())
             }
         }
     }
@@ -289,9 +291,9 @@ impl Tx {
                     take(Row::Sqlite(row))?;
                 }
             }
-            Open::Postgres { connection, limit } => {
+            Open::Postgres { connection, server } => {
                 let mut rows = bind_postgres(sql, values).fetch(&mut **connection.get()?);
-                while let Some(row) = within(*limit, rows.try_next()).await? {
+                while let Some(row) = server.answer(rows.try_next()).await? {
                     take(Row::Postgres(row))?;
                 }
             }
@@ -329,14 +331,14 @@ impl Tx {
         match self.open {
             Open::Sqlite { tx, .. } if self.undone => tx.rollback().await?,
             Open::Sqlite { tx, .. } => tx.commit().await?,
-            Open::Postgres { mut connection, limit } => {
+            Open::Postgres { mut connection, server } => {
                 if !self.changes.is_empty() {
                     let payloads: Vec<String> = self.changes.iter().map(|change| self.bus.payload(change)).collect();
                     let told = bind_postgres(NOTIFY, values![Bus::CHANNEL, json(&payloads)?]);
-                    within(limit, told.execute(&mut **connection.get()?)).await?;
+                    server.answer(told.execute(&mut **connection.get()?)).await?;
                 }
                 let end = if self.undone { "rollback" } else { "commit" };
-                within(limit, sqlx::query(end).execute(&mut **connection.get()?)).await?;
+                server.answer(sqlx::query(end).execute(&mut **connection.get()?)).await?;
                 drop(connection.0.take());
             }
         }

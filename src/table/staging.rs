@@ -37,6 +37,11 @@ impl Warehouse {
         self.staging_of_run(run).join(CHECKPOINTS)
     }
 
+    /// One of [`Warehouse::staged_folders`]: an attempt's, or without a token that of checkpoints.
+    pub fn staged_folder(&self, run: RunId, token: Option<ClaimToken>) -> PathBuf {
+        token.map_or_else(|| self.checkpoints(run), |token| self.staging(run, token))
+    }
+
     /// Makes an attempt's own folder and those above it, each with its parent synced. It must not be there: a claim
     /// makes it once, and "not found" later on ends the attempt.
     pub fn make_staging(&self, run: RunId, token: ClaimToken) -> TableResult<PathBuf> {
@@ -84,7 +89,7 @@ impl Warehouse {
     /// Removes one attempt's staging, or without a token the run's checkpoints, and the run's folder if that is empty
     /// then.
     pub fn remove_staged(&self, run: RunId, token: Option<ClaimToken>) -> TableResult<()> {
-        disk::remove_tree(&token.map_or_else(|| self.checkpoints(run), |token| self.staging(run, token)))?;
+        disk::remove_tree(&self.staged_folder(run, token))?;
         disk::remove_empty_folder(&self.staging_of_run(run)).map(drop)
     }
 

@@ -111,7 +111,7 @@ impl Worker {
 }
 
 pub(super) fn lease_lost(doing: &str) {
-    tracing::warn!("the lease is lost while {doing}: another worker has the run, nothing more is done here");
+    tracing::warn!("the lease is lost while {doing}: the run may be another worker's, nothing more is done here");
 }
 
 /// A random number in 0..1 from a random id.

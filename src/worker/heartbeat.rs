@@ -88,6 +88,8 @@ impl Beat {
     const PROGRESS_EVERY: Duration = Duration::from_millis(500);
     /// A renewal that did not come through is tried again after this.
     const RETRY: Duration = Duration::from_millis(500);
+    /// A renewal has a third of the lease, but not less than this, before another one is tried beside the lost answer.
+    const LEAST_TRY: Duration = Duration::from_secs(1);
 
     /// Renews until the attempt must stop.
     ///
@@ -103,8 +105,10 @@ impl Beat {
             let sent = Instant::now();
             let progress = self.progress.borrow_and_update().clone();
             let left = trusted_until.saturating_duration_since(sent);
+            // Not all of it for one try: a network that is back leads to an answer by another connection only.
+            let a_try = left.min(Self::LEAST_TRY.max(self.lease / 3));
             let renewal = self.store.renew(self.id, self.token, self.lease, &progress);
-            match tokio::time::timeout(left, renewal).await {
+            match tokio::time::timeout(a_try, renewal).await {
                 Ok(Ok(Renewal::Held)) => {
                     trusted_until = sent + self.lease - margin;
                     next = sent + self.lease / 3;
@@ -115,7 +119,10 @@ impl Beat {
                     tracing::warn!(run.id = %self.id, %error, "the lease could not be renewed, trying again");
                     next = sent + Self::RETRY;
                 }
-                Err(_) => return Stop::LeaseLost,
+                Err(_) => {
+                    tracing::warn!(run.id = %self.id, "the lease could not be renewed in time, trying again");
+                    next = Instant::now();
+                }
             }
             if Instant::now() >= trusted_until {
                 return Stop::LeaseLost;

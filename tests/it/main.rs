@@ -5,6 +5,7 @@ mod crash;
 mod engine;
 mod http;
 mod order;
+mod proxy;
 mod sample;
 mod service;
 mod store;

@@ -1,7 +1,10 @@
 //! The store in Postgres: any number of servers and workers.
 
 mod listen;
+mod server;
 mod sql;
+
+pub(super) use server::Server;
 
 use super::steps::{Access, Database};
 use super::tx::{Abandoned, Bus, Open, Tx, within};
@@ -11,6 +14,7 @@ use secrecy::{ExposeSecret, SecretString};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{Connection, PgConnection, PgPool};
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
@@ -22,6 +26,10 @@ const IDLE_IN_TRANSACTION_SECONDS: u32 = 10;
 
 /// How much longer than the server's own limit the client waits for its word.
 const GRACE: Duration = Duration::from_secs(2);
+
+/// How long a connection that lay idle may take to show that it still leads to the server: one that the network forgot
+/// never does, and a step has time for another one.
+const ALIVE: Duration = Duration::from_millis(500);
 
 /// How the database is used.
 #[derive(Debug, Clone)]
@@ -47,8 +55,7 @@ impl Default for PostgresOptions {
 /// The store in Postgres.
 pub struct PostgresStore {
     pool: PgPool,
-    connect: PgConnectOptions,
-    limit: Duration,
+    server: Arc<Server>,
     bus: Bus,
     listener: JoinHandle<()>,
 }
@@ -73,21 +80,35 @@ impl PostgresStore {
             // The filters of listings are worth a plan of their own.
             ("plan_cache_mode", "force_custom_plan".to_owned()),
         ]);
-        let pool =
-            PgPoolOptions::new().max_connections(options.max_connections).acquire_timeout(options.acquire_timeout);
+        let alive = ALIVE.min(options.acquire_timeout / 2);
+        let pool = PgPoolOptions::new()
+            .max_connections(options.max_connections)
+            .acquire_timeout(options.acquire_timeout)
+            .test_before_acquire(false)
+            .before_acquire(move |connection, _| Box::pin(is_alive(connection, alive)));
         let pool = pool.connect_with(limited).await?;
         let bus = Bus::new();
         let listener = tokio::spawn(listen::forward(connect.clone(), bus.clone()));
-        Ok(Self { pool, connect, limit: options.statement_timeout + GRACE, bus, listener })
+        let server = Arc::new(Server { connect, limit: options.statement_timeout + GRACE });
+        Ok(Self { pool, server, bus, listener })
     }
 
     /// Applies the migrations, under a lock of the database; without a limit of time, since a later one may have much to
     /// do.
     pub async fn migrate(&self) -> StoreResult<()> {
-        let mut connection = within(self.limit, PgConnection::connect_with(&self.connect)).await?;
-        let place = self.connect.get_database().unwrap_or("postgres");
+        let connect = &self.server.connect;
+        let mut connection = within(self.server.limit, PgConnection::connect_with(connect)).await?;
+        let place = connect.get_database().unwrap_or("postgres");
         MIGRATIONS.run(&mut connection).await.map_err(|error| StoreError::from_migration(error, &place))?;
         Ok(connection.close().await?)
+    }
+}
+
+/// An error closes the connection, and the pool opens another one.
+async fn is_alive(connection: &mut PgConnection, within: Duration) -> Result<bool, sqlx::Error> {
+    match tokio::time::timeout(within, connection.ping()).await {
+        Ok(answer) => answer.map(|()| true),
+        Err(_) => Err(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into())),
     }
 }
 
@@ -105,7 +126,11 @@ impl Database for PostgresStore {
             Access::Write => "begin isolation level read committed",
         };
         let connection = Abandoned(Some(self.pool.acquire().await?));
-        let mut tx = Tx::new(&sql::STATEMENTS, Open::Postgres { connection, limit: self.limit }, self.bus.clone());
+        let mut tx = Tx::new(
+            &sql::STATEMENTS,
+            Open::Postgres { connection, server: Arc::clone(&self.server) },
+            self.bus.clone(),
+        );
         tx.execute(begin, Vec::new()).await?;
         Ok(tx)
     }

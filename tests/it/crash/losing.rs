@@ -18,6 +18,8 @@ use tokio::sync::broadcast;
 use uuid::Uuid;
 
 pub(super) struct LosingStore {
+    /// Nothing is lost: the first question to finish and every renewal hang for ever, and are not done.
+    pub(super) hangs: bool,
     pub(super) inner: Arc<dyn RunStore>,
     /// How often each of them was asked.
     pub(super) begun: AtomicU32,
@@ -52,10 +54,26 @@ passing_on! {
         }
 
         async fn begin_commit(&self, id: RunId, token: ClaimToken, decision: &Decision) -> StoreResult<Begun> {
+            if self.hangs {
+                return self.inner.begin_commit(id, token, decision).await;
+            }
             lose(&self.begun, self.inner.begin_commit(id, token, decision).await)
         }
 
+        async fn renew(&self, id: RunId, token: ClaimToken, lease: Duration, told: &Progress) -> StoreResult<Renewal> {
+            if self.hangs {
+                std::future::pending::<()>().await;
+            }
+            self.inner.renew(id, token, lease, told).await
+        }
+
         async fn finish(&self, id: RunId, token: ClaimToken) -> StoreResult<Fenced> {
+            if self.hangs && self.finished.fetch_add(1, Ordering::SeqCst) == 0 {
+                std::future::pending::<()>().await;
+            }
+            if self.hangs {
+                return self.inner.finish(id, token).await;
+            }
             lose(&self.finished, self.inner.finish(id, token).await)
         }
     }
@@ -68,7 +86,6 @@ passing_on! {
     get(id: RunId) -> Option<Run>;
     list(filter: &RunFilter) -> Vec<RunSummary>;
     claim(request: &ClaimRequest) -> Option<Claimed>;
-    renew(id: RunId, token: ClaimToken, lease: Duration, progress: &Progress) -> Renewal;
     may_publish(id: RunId, token: ClaimToken) -> Fenced;
     end_attempt(id: RunId, token: ClaimToken, ended: &Ended) -> Fenced;
     postpone_publish(

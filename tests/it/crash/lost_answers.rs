@@ -2,19 +2,45 @@
 
 use super::losing::LosingStore;
 use super::{FLAGS, NEW, assert_well, full, place, write_input};
-use crate::service::Store;
+use crate::service::{Place, Store};
 use refrain::engine::ChildEngine;
+use refrain::partition::PartitionKey;
 use refrain::table::Warehouse;
 use refrain::worker::{NoProbe, Worker, WorkerSettings};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lost_answers_of_deciding_and_finishing_are_asked_for_again() {
+    let (place, store, run) = succeeded_by(Duration::from_secs(30), false).await;
+    assert_eq!((store.begun.load(Ordering::SeqCst), store.finished.load(Ordering::SeqCst)), (2, 2));
+    let outcomes: Vec<&Value> = run["attempts"].as_array().unwrap().iter().map(|a| &a["outcome"]).collect();
+    assert_eq!(outcomes, [&json!("succeeded")], "one attempt, with both steps asked twice");
+    let january = PartitionKey::from_canonical("pickup_month=2024-01");
+    let (_, history) = place.store().await.partition(super::TABLE, &january, 100).await.unwrap();
+    let wrote = history.iter().filter(|entry| run["id"] == entry.run_id.to_string()).count();
+    assert_eq!(wrote, 1, "it was entered once: {history:#?}");
+    assert_well(&place).await;
+}
+
+/// The database says nothing more while the attempt holds the publish lock. When its lease is over it lets go of the lock in
+/// bounded time, after it has asked once more.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_attempt_that_must_stop_does_not_wait_for_an_answer_under_the_lock() {
+    let since = Instant::now();
+    let (place, store, run) = succeeded_by(Duration::from_secs(4), true).await;
+    assert!(since.elapsed() < Duration::from_secs(30), "{:?}", since.elapsed());
+    assert_eq!(store.finished.load(Ordering::SeqCst), 2);
+    assert_eq!(run["attempts"].as_array().unwrap().len(), 1, "{run:#}");
+    assert_well(&place).await;
+}
+
+/// Has a run done by a worker over a store that loses answers, or hangs.
+async fn succeeded_by(lease: Duration, hangs: bool) -> (Place, Arc<LosingStore>, Value) {
     let place = place(Store::Postgres).await;
     let server = place.start_with(&FLAGS, &[]).await;
     server.run("first", &full()).await;
@@ -25,7 +51,7 @@ async fn lost_answers_of_deciding_and_finishing_are_asked_for_again() {
 
     let inner = place.store().await;
     let (bound, database) = (inner.warehouse_id().await.unwrap(), inner.database_id().await.unwrap());
-    let store = Arc::new(LosingStore { inner, begun: AtomicU32::new(0), finished: AtomicU32::new(0) });
+    let store = Arc::new(LosingStore { inner, hangs, begun: AtomicU32::new(0), finished: AtomicU32::new(0) });
     let worker = Worker {
         store: store.clone(),
         engine: Arc::new(ChildEngine { program: PathBuf::from(env!("CARGO_BIN_EXE_refrain")), memory_mb: None }),
@@ -34,7 +60,7 @@ async fn lost_answers_of_deciding_and_finishing_are_asked_for_again() {
             name: "it".to_owned(),
             source_root: place.path(""),
             slice_source_bytes: u64::MAX,
-            lease: Duration::from_secs(30),
+            lease,
             retry_delay_seconds: 0,
             max_lost_workers: 0,
             poll: Duration::from_millis(100),
@@ -48,12 +74,5 @@ async fn lost_answers_of_deciding_and_finishing_are_asked_for_again() {
     assert_eq!(run["state"], "succeeded", "{run:#}");
     shutdown.cancel();
     working.await.unwrap();
-
-    assert_eq!((store.begun.load(Ordering::SeqCst), store.finished.load(Ordering::SeqCst)), (2, 2));
-    let outcomes: Vec<&Value> = run["attempts"].as_array().unwrap().iter().map(|a| &a["outcome"]).collect();
-    assert_eq!(outcomes, [&json!("succeeded")], "one attempt, with both steps asked twice");
-    let january = server.get("/pipelines/trips/partitions/pickup_month=2024-01").await.json();
-    let wrote: Vec<&Value> = january["history"].as_array().unwrap().iter().filter(|h| h["run_id"] == id).collect();
-    assert_eq!(wrote.len(), 1, "it was entered once: {january:#}");
-    assert_well(&place).await;
+    (place, store, run)
 }

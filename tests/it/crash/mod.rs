@@ -1,12 +1,15 @@
 //! Faults at named steps: the real binary is killed, stopped and failed where it hurts, and each time there are exactly two
 //! answers, before and after.
 
+mod away;
 mod checkpoints;
 mod engine;
 mod kills;
 mod losing;
 mod lost_answers;
 mod order;
+mod restored;
+mod sweep;
 mod unmounted;
 mod zombies;
 

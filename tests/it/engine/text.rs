@@ -167,7 +167,13 @@ async fn what_is_wrong_with_a_file_fails_the_run() {
         ("csv", "a.csv", b"".to_vec(), "source-unreadable", "a.csv: is empty"),
         ("ndjson", "a.json", b"".to_vec(), "source-unreadable", "a.json: is empty"),
         ("ndjson", "a.json.gz", cut, "source-unreadable", "a.json.gz: cannot be read beyond"),
-        ("csv", "a.csv", CSV.replace(',', ";").into(), "contract-broken", "a.csv: line 1: column at: expected datetime, not found as at; the header has"),
+        (
+            "csv",
+            "a.csv",
+            CSV.replace(',', ";").into(),
+            "contract-broken",
+            "a.csv: line 1: column at: expected datetime, not found as at; the header has",
+        ),
         ("csv", "a.csv", CSV.replace("10.50", "10\0").into(), "too-many-rejected", "line 2: "),
         (
             "csv",

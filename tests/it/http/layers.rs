@@ -181,11 +181,17 @@ async fn the_tag_of_a_compressed_answer_is_weak() {
 #[tokio::test]
 async fn readiness_is_all_of_its_checks() {
     let app = App::new().await;
-    let check = |name: &str, ok| Check { name: name.to_owned(), ok, detail: "as found".to_owned() };
-    app.checks.lock().unwrap().push(check("database", true));
+    let check =
+        |name: &str, ok, essential| Check { name: name.to_owned(), ok, essential, detail: "as found".to_owned() };
+    app.checks.lock().unwrap().push(check("database", true, true));
     let ready = app.get("/readyz").await;
-    assert_eq!((ready.status, &ready.json()["ready"]), (StatusCode::OK, &true.into()));
-    app.checks.lock().unwrap().push(check("warehouse", false));
+    assert_eq!((ready.status, ready.json()["ready"] == true), (StatusCode::OK, true));
+    assert_eq!(ready.json()["degraded"], false);
+    app.checks.lock().unwrap().push(check("publishing", false, false));
+    let degraded = app.get("/readyz").await;
+    assert_eq!(degraded.status, StatusCode::OK, "what holds up some runs takes no server out of service");
+    insta::assert_json_snapshot!("degraded", degraded.json());
+    app.checks.lock().unwrap().push(check("warehouse", false, true));
     let unready = app.get("/readyz").await;
     insta::assert_json_snapshot!("unready", unready.problem(503, "not-ready"), {".request_id" => "[id]"});
     assert_eq!(app.get("/healthz").await.status, StatusCode::OK, "it lives all the same");

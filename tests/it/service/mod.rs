@@ -1,5 +1,6 @@
 //! Black-box tests: the real binary, started as an operator would, over both stores.
 
+mod backup;
 mod bad_input;
 mod cancel;
 mod crash;
@@ -8,6 +9,7 @@ mod files;
 mod foreign;
 mod full_disk;
 mod idempotency;
+mod mend;
 mod names;
 mod numbers;
 mod order;
@@ -19,12 +21,13 @@ mod shutdown;
 mod slow;
 mod warehouse;
 
+pub(crate) use backup::Backup;
 use files::{Column, Trip, summed, write_parquet};
 pub(crate) use files::{Shape, month_of_trips, trips_of};
 pub(crate) use place::Place;
 use serde_json::Value;
-pub(crate) use server::Server;
 use server::field_of;
+pub(crate) use server::{Answer, Server};
 use std::collections::BTreeMap;
 
 /// Which database the service runs over.

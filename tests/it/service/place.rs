@@ -1,6 +1,7 @@
 //! A working folder: source files, pipelines and a warehouse, and the servers over them.
 
 use super::{Column, Server, Store, database, write_parquet};
+use crate::proxy::Proxy;
 use refrain::store::{PostgresOptions, PostgresStore, RunStore, SqliteStore};
 use std::collections::BTreeMap;
 use std::fs;
@@ -66,6 +67,17 @@ impl Place {
         Server::start(wrapper, self.root.path(), &self.flags(flags), environment).await
     }
 
+    /// [`Place::start_with`] over a network of the test's own.
+    pub(crate) async fn start_behind(&self, proxy: &Proxy, flags: &[&str], environment: &[(&str, &str)]) -> Server {
+        let flags = [&["--database-url", proxy.url()], flags].concat();
+        Server::start(&[], self.root.path(), &self.flags_of_folders(&flags), environment).await
+    }
+
+    /// A network before the database.
+    pub(crate) async fn proxy(&self) -> Proxy {
+        Proxy::before(self.database_url.as_deref().unwrap()).await
+    }
+
     /// [`Place::start_with`] without waiting, for a server that may die at any time.
     pub(crate) fn launch_with(&self, flags: &[&str], environment: &[(&str, &str)]) -> Server {
         self.launch_under(&[], flags, environment)
@@ -78,15 +90,25 @@ impl Place {
 
     /// Runs `refrain verify`; what it found, if it found anything.
     pub(crate) async fn verify(&self) -> Option<String> {
+        let ended = self.verify_with(&[]).await;
+        let said = [ended.stdout, ended.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+        (!ended.status.success()).then_some(said)
+    }
+
+    /// Runs `refrain verify` with these flags.
+    pub(crate) async fn verify_with(&self, flags: &[&str]) -> std::process::Output {
         let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_refrain"));
         command.args(["verify", "--data-dir"]).arg(self.path("refrain-data"));
         command.arg("--pipelines").arg(self.path("pipelines")).stdin(std::process::Stdio::null());
         if let Some(url) = &self.database_url {
             command.args(["--database-url", url]);
         }
-        let ended = command.output().await.unwrap();
-        let said = [ended.stdout, ended.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
-        (!ended.status.success()).then_some(said)
+        command.args(flags).output().await.unwrap()
+    }
+
+    /// The URL of the Postgres database, where it is one.
+    pub(super) fn database_url(&self) -> Option<&str> {
+        self.database_url.as_deref()
     }
 
     /// The database, opened beside the servers.
@@ -100,6 +122,14 @@ impl Place {
     }
 
     fn flags(&self, flags: &[&str]) -> Vec<String> {
+        let mut all = self.flags_of_folders(flags);
+        if let Some(url) = &self.database_url {
+            all.extend(["--database-url".to_owned(), url.clone()]);
+        }
+        all
+    }
+
+    fn flags_of_folders(&self, flags: &[&str]) -> Vec<String> {
         let mut all: Vec<String> = [
             ("--data-dir", self.path("refrain-data")),
             ("--pipelines", self.path("pipelines")),
@@ -108,9 +138,6 @@ impl Place {
         .into_iter()
         .flat_map(|(flag, path)| [flag.to_owned(), path.to_str().unwrap().to_owned()])
         .collect();
-        if let Some(url) = &self.database_url {
-            all.extend(["--database-url".to_owned(), url.clone()]);
-        }
         all.extend(flags.iter().map(|flag| (*flag).to_owned()));
         all
     }

@@ -98,6 +98,11 @@ impl Server {
         }
     }
 
+    /// Where it listens.
+    pub(crate) fn url(&self) -> &str {
+        &self.base
+    }
+
     /// What the server wrote.
     pub(crate) fn log(&self) -> String {
         String::from_utf8_lossy(&std::fs::read(&self.log).unwrap()).into_owned()

@@ -153,10 +153,6 @@ impl PostgresDatabase {
         Self { admin, name, options }
     }
 
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
-
     pub(crate) fn url(&self) -> SecretString {
         let (server, _) = self.admin.rsplit_once('/').unwrap();
         format!("{server}/{}", self.name).into()

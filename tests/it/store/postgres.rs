@@ -2,11 +2,11 @@
 
 use super::bed::PostgresDatabase;
 use super::make::{claim_request, definition, request, submit};
+use crate::proxy::{Network, Proxy};
 use refrain::store::{Cancelled, PostgresOptions, PostgresStore, RunStore, StoreError};
+use secrecy::ExposeSecret;
 use sqlx::{Connection, PgConnection};
 use std::time::{Duration, Instant};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::sync::watch;
 
 fn hasty() -> PostgresOptions {
     PostgresOptions {
@@ -143,31 +143,52 @@ async fn a_claim_waits_for_submissions_under_way_and_a_retry_for_claims() {
     database.drop().await;
 }
 
-/// Forwards bytes to the server, until it is told to keep them to itself.
-async fn proxy(server: String, open: watch::Receiver<bool>) -> std::net::SocketAddr {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    tokio::spawn(async move {
-        while let Ok((client, _)) = listener.accept().await {
-            let (server, open) = (server.clone(), open.clone());
-            tokio::spawn(async move {
-                let server = tokio::net::TcpStream::connect(server).await.unwrap();
-                let (from_client, to_client) = client.into_split();
-                let (from_server, to_server) = server.into_split();
-                tokio::join!(forward(from_client, to_server, open.clone()), forward(from_server, to_client, open));
-            });
-        }
-    });
-    address
+/// The network forgets the connections that lie idle, without a word: each is found out before it is used.
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_that_lead_nowhere_cost_no_step() {
+    let database = PostgresDatabase::create().await;
+    let proxy = Proxy::before(database.url().expose_secret()).await;
+    let patient = PostgresOptions::default();
+    let store = PostgresStore::connect(&proxy.url().to_owned().into(), patient).await.unwrap();
+    store.migrate().await.unwrap();
+    let at_once = futures::future::join_all((0..4).map(|_| store.ping())).await;
+    assert!(at_once.iter().all(Result::is_ok), "{at_once:?}");
+    proxy.set(Network::Swallowed);
+    proxy.set(Network::Open);
+    for _ in 0..4 {
+        store.ping().await.unwrap();
+    }
+    drop(store);
+    database.drop().await;
 }
 
-async fn forward(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin, mut open: watch::Receiver<bool>) {
-    let mut bytes = [0; 4096];
-    while let Ok(n @ 1..) = from.read(&mut bytes).await {
-        if open.wait_for(|open| *open).await.is_err() || to.write_all(&bytes[..n]).await.is_err() {
-            return;
-        }
-    }
+/// A statement that takes long is waited for as long as the server can be reached, and no longer.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_network_that_hangs_in_the_middle_of_a_statement_is_found_out() {
+    let database = PostgresDatabase::create().await;
+    let proxy = Proxy::before(database.url().expose_secret()).await;
+    let patient = PostgresOptions::default();
+    let store = PostgresStore::connect(&proxy.url().to_owned().into(), patient).await.unwrap();
+    store.migrate().await.unwrap();
+    let run = submit(&store, &request("trips", "a", &["p=1"])).await.id;
+    let mut blocker = PgConnection::connect_with(&database.options).await.unwrap();
+    sqlx::raw_sql("begin; lock table runs in exclusive mode").execute(&mut blocker).await.unwrap();
+    let store = std::sync::Arc::new(store);
+    let cancelling = tokio::spawn({
+        let store = store.clone();
+        async move { store.cancel(run).await }
+    });
+    // Longer than a silence is believed.
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert!(!cancelling.is_finished(), "the server is there, and the statement takes long");
+    proxy.set(Network::Held);
+    let since = Instant::now();
+    let error = cancelling.await.unwrap().unwrap_err();
+    assert!(matches!(error, StoreError::Unavailable(_)), "{error:?}");
+    assert!(since.elapsed() < Duration::from_secs(12), "{:?}", since.elapsed());
+    blocker.close().await.unwrap();
+    drop(store);
+    database.drop().await;
 }
 
 /// The network swallows what is sent, without a word: every step is unavailable in bounded time, and when it is over the
@@ -175,21 +196,18 @@ async fn forward(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unp
 #[tokio::test]
 async fn a_network_that_hangs_is_unavailable_in_bounded_time_and_passes() {
     let database = PostgresDatabase::create().await;
-    let (gate, open) = watch::channel(true);
-    let server = format!("{}:{}", database.options.get_host(), database.options.get_port());
-    let address = proxy(server, open).await;
-    let url = format!("postgres://{}@{address}/{}", database.options.get_username(), database.name());
-    let store = PostgresStore::connect(&url.into(), hasty()).await.unwrap();
+    let proxy = Proxy::before(database.url().expose_secret()).await;
+    let store = PostgresStore::connect(&proxy.url().to_owned().into(), hasty()).await.unwrap();
     store.migrate().await.unwrap();
     let run = submit(&store, &request("trips", "a", &["p=1"])).await;
-    gate.send(false).unwrap();
+    proxy.set(Network::Held);
     for n in 0..4 {
         let since = Instant::now();
         let error = store.submit(&request("trips", &format!("cut-{n}"), &["p=1"])).await.unwrap_err();
         assert!(matches!(error, StoreError::Unavailable(_)), "{error:?}");
         assert!(since.elapsed() < Duration::from_secs(10), "{:?}", since.elapsed());
     }
-    gate.send(true).unwrap();
+    proxy.set(Network::Open);
     assert_eq!(store.get(run.id).await.unwrap(), Some(run));
     drop(store);
     database.drop().await;
