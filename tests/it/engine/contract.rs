@@ -43,18 +43,8 @@ async fn a_column_has_the_first_of_its_names_that_the_file_has_or_its_default() 
     let expected =
         "raw/2011.parquet: column miles: not found as trip_distance or Trip_Distance, expected int32; the file has p";
     assert_eq!((error.kind.as_str(), error.detail.as_str()), ("contract-broken", expected));
-    let error = bed
-        .fails(
-            &definition(
-                &miles
-                    .replace("default = 100", "default = 100")
-                    .replace("int32\", from", "date\", from")
-                    .replace("100", "\"2024-01-01\""),
-                rest.replace("sum(miles)", "max(miles)").as_str(),
-            ),
-            &["1"],
-        )
-        .await;
+    let dated = miles.replace("int32\", from", "date\", from").replace("100", "\"2024-01-01\"");
+    let error = bed.fails(&definition(&dated, &rest.replace("sum(miles)", "max(miles)")), &["1"]).await;
     assert!(error.detail.contains("found int64, expected date"), "{}", error.detail);
 }
 
@@ -114,7 +104,7 @@ async fn rows_know_their_file_and_their_line() {
     }
     let rest = "[partition]\np = { value_of = \"p\" }\n[dimensions]\nfile = \"source_file\"\nline = \"source_line\"\n[measures]\nn = \"sum(n)\"";
     let made = bed.made(&definition("n = \"int64\"\np = \"int64\"", rest), &["2"]).await;
-    let expected = [6, 7, 8].map(|n| [format!("raw/a.parquet"), (n + 1).to_string(), n.to_string()]);
+    let expected = [6, 7, 8].map(|n| ["raw/a.parquet".to_owned(), (n + 1).to_string(), n.to_string()]);
     assert_eq!(plain(&made, "p=2")[..3], expected, "the row groups before are not read");
     assert_eq!(plain(&made, "p=2").len(), 6);
     assert_eq!(plain(&made, "p=2")[5], ["raw/b.parquet", "9", "108"]);
