@@ -1,6 +1,6 @@
 //! Data files of others in a table's folders: they fail a run, or go where the pipeline says so.
 
-use super::slow::{of_attempts, stopped, wait_for_error, wait_until_unready};
+use super::slow::{of_attempts, stopped, wait_for_error, wait_until_unwell};
 use super::{Column, MONTHS, Place, Store, assert_totals, field_of, summed, trips_pipeline, write_quarter};
 use polars::prelude::{NamedFrom, Series};
 use rstest::rstest;
@@ -92,7 +92,7 @@ async fn files_that_come_after_the_decision_are_seen_before_anything_moves(#[cas
         let run = wait_for_error(&server, &id).await;
         assert_eq!((&run["state"], &run["error"]["type"]), (&json!("committing"), &json!(FOREIGN)), "{run:#}");
         assert!(run["error"]["detail"].as_str().unwrap().contains("sub/more.csv"), "{run:#}");
-        wait_until_unready(&server, &["sub/more.csv"]).await;
+        wait_until_unwell(&server, 200, &["sub/more.csv"]).await;
         let ours = place.files_of("trips").into_keys().filter(|path| path.ends_with("part-0.parquet")).count();
         assert_eq!((ours, server.partitions("trips").await.len()), (0, 0), "nothing was moved");
         fs::remove_dir_all(place.table("trips").join("pickup_month=2024-03")).unwrap();

@@ -4,7 +4,7 @@
 #![expect(clippy::print_stdout, reason = "where no disk can be mounted, the test says so")]
 
 use super::crash::nothing_is_left_in_staging;
-use super::slow::{of_attempts, stopped, wait_for_error, wait_until_unready};
+use super::slow::{of_attempts, stopped, wait_for_error, wait_until_unwell};
 use super::{MONTHS, Place, Server, Shape, Store, assert_totals, month_of_trips, summed, trips_of, trips_pipeline};
 use reqwest::Method;
 use rstest::rstest;
@@ -103,7 +103,7 @@ async fn a_publish_lock_that_cannot_be_written_holds_up_its_table() {
     let run = wait_for_error(&server, &id).await;
     let detail = run["error"]["detail"].as_str().unwrap();
     assert!(run["state"] == "committing" && detail.contains(".locks/trips") && detail.contains(TOO_LARGE), "{run:#}");
-    wait_until_unready(&server, &[".locks/trips", TOO_LARGE]).await;
+    wait_until_unwell(&server, 200, &[".locks/trips", TOO_LARGE]).await;
     assert!(server.partitions("trips").await.is_empty() && !place.table("trips").exists(), "nothing is published");
     limit_files(server.pid(), None);
     assert_eq!(server.wait(&id).await["state"], "succeeded");

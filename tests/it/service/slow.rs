@@ -64,12 +64,13 @@ pub(super) async fn wait_for_error(server: &Server, run: &str) -> Value {
     }
 }
 
-/// Waits until readyz says no, and all of this.
-pub(super) async fn wait_until_unready(server: &Server, says: &[&str]) {
+/// Waits until readyz says all of this: with a 503 where the server itself is not well, else as degraded.
+pub(super) async fn wait_until_unwell(server: &Server, status: u16, says: &[&str]) {
     let end = Instant::now() + SOON;
     loop {
         let ready = server.get("/readyz").await;
-        if ready.status == 503 && says.iter().all(|text| ready.body.contains(text)) {
+        let degraded = status == 503 || ready.json()["degraded"] == true;
+        if ready.status == status && degraded && says.iter().all(|text| ready.body.contains(text)) {
             return;
         }
         assert!(Instant::now() < end, "it does not say {says:?}: {ready:?}");

@@ -1,7 +1,7 @@
 //! Warehouses that are not right, at start and while the service runs: refused with the reason, never made anew, never
 //! taken for cleared, and taken up again when they are right.
 
-use super::slow::{of_attempts, quick_pipeline, wait_for_error, wait_until_unready};
+use super::slow::{of_attempts, quick_pipeline, wait_for_error, wait_until_unwell};
 use super::{MONTHS, Place, Server, Shape, Store, assert_totals, month_of_trips, summed, trips_of};
 use super::{trips_pipeline, write_quarter};
 use rstest::rstest;
@@ -97,7 +97,7 @@ async fn a_run_waits(server: &Server, place: &Place, says: &[&str], put_right: i
     let april = month_of_trips("2024-04", 100);
     place.source("raw/april.parquet", trips_of(&april, Shape::Wide));
     let id = server.accept("second", &full()).await;
-    wait_until_unready(server, &[&["\"warehouse\""], says].concat()).await;
+    wait_until_unwell(server, 503, &[&["\"warehouse\""], says].concat()).await;
     let run = server.get(&format!("/runs/{id}")).await.json();
     assert_eq!((&run["state"], of_attempts(&run, "outcome").len()), (&json!("queued"), 0), "{run:#}");
     assert_eq!(server.get("/healthz").await.status, 200);
@@ -191,7 +191,7 @@ async fn wrong_permissions_in_one_table_hold_up_that_table_alone(
     assert!(detail.contains(folder) && detail.contains("Permission denied"), "{detail}");
     if let Some(what) = decided {
         assert!(run["state"] == "committing" && detail.contains(what), "{run:#}");
-        wait_until_unready(&server, &["\"publishing\"", what, folder, "Permission denied"]).await;
+        wait_until_unwell(&server, 200, &["\"publishing\"", what, folder, "Permission denied"]).await;
     }
     server.run("quick", &json!({"pipeline": "quick", "partitions": ["2024-02"]})).await;
     assert_eq!(server.partitions("trips").await, listed);
