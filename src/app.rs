@@ -195,6 +195,7 @@ fn spawn_workers(
                 name: format!("{}/{}/{number}", host_name(), std::process::id()),
                 source_root: source_root.clone(),
                 slice_source_bytes: work.slice_source_mb << 20,
+                sort_bytes: sort_bytes(work.engine_memory_mb),
                 lease: Duration::from_secs(u64::from(work.lease_seconds)),
                 retry_delay_seconds: work.retry_delay_seconds,
                 max_lost_workers: work.max_lost_workers,
@@ -293,4 +294,11 @@ fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let name = name.trim();
     if name.is_empty() { "localhost".to_owned() } else { name.to_owned() }
+}
+
+/// The memory that rows may take while they are sorted: some for each of the copies that sorting makes, and the rest for
+/// reading and writing.
+fn sort_bytes(engine_memory_mb: Option<u64>) -> u64 {
+    const MOST: u64 = 256 << 20;
+    engine_memory_mb.map_or(MOST, |megabytes| MOST.min((megabytes << 20) / 8))
 }

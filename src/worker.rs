@@ -33,6 +33,8 @@ pub struct WorkerSettings {
     pub source_root: PathBuf,
     /// The size in bytes of the source files at which a slice of a run ends.
     pub slice_source_bytes: u64,
+    /// The memory in bytes that rows may take while they are sorted.
+    pub sort_bytes: u64,
     /// How long a lease lasts without a renewal.
     pub lease: Duration,
     /// The delay before the second attempt of a run whose pipeline does not say.
@@ -203,6 +205,7 @@ impl Worker {
             staging,
             checkpoints: self.warehouse.checkpoints(run),
             slice_source_bytes: self.settings.slice_source_bytes,
+            sort_bytes: self.settings.sort_bytes,
         };
         match self.in_time(attempt, definition, job).await {
             Ok(report) => match self.probe.reached(Step::Staged).await {

@@ -62,7 +62,7 @@ pub(crate) async fn settle(world: &World, servers: &Servers) -> Result<()> {
     for sent in world.runs() {
         let run = servers.wait(&sent.id).await?;
         check_run(world, &run, sent.sent)?;
-        match servers.submit(&sent.key, &sent.body).await {
+        match servers.submit_until_answered(&sent.key, &sent.body).await {
             Some((200, again)) if again["id"] == run["id"] => {}
             other => world.violation(format!("key {} of run {} is answered {other:?}", sent.key, sent.id)),
         }

@@ -75,6 +75,17 @@ impl Servers {
         read(self.client.post(self.url("/runs")).header("idempotency-key", key).json(body)).await
     }
 
+    /// Submits again and again, as a client does that gets no answer: the last server may be starting still.
+    pub(crate) async fn submit_until_answered(&self, key: &str, body: &Value) -> Option<(u16, Value)> {
+        let end = Instant::now() + RUN_ENDS_WITHIN;
+        loop {
+            match self.submit(key, body).await {
+                None | Some((503, _)) if Instant::now() < end => tokio::time::sleep(Duration::from_millis(100)).await,
+                answer => return answer,
+            }
+        }
+    }
+
     /// Waits for the end of a run, through whatever happens to the servers.
     pub(crate) async fn wait(&self, id: &str) -> Result<Value> {
         match self.wait_until(id, Instant::now() + RUN_ENDS_WITHIN).await {

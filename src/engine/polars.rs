@@ -14,7 +14,10 @@ mod measures;
 mod output;
 mod place;
 mod query;
+mod rows;
 mod scope;
+mod sorting;
+mod split;
 mod spool;
 mod time;
 
@@ -25,12 +28,13 @@ use crate::pipeline::sources::{self, Slice, SourcePlan};
 use crate::pipeline::{self, Definition, Format};
 use crate::run::{Progress, Scope, Stage, StagedPartition, Totals};
 use ::polars::prelude as pl;
-use ::polars::prelude::IntoLazy;
 use books::{Books, Intake};
 use checkpoints::{Checkpoints, SliceReport};
 use files::{LocalListing, LookedAt, Stamp};
-use query::{VERDICT, Verdict};
-use scope::{Allowed, value_name, values_at};
+use rows::Rows;
+use scope::Allowed;
+use sorting::Sorter;
+use split::{sorted, split};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -224,14 +228,77 @@ impl Attempt<'_> {
         self.progress.stage = Stage::Scanning;
         self.listener.at(&self.progress);
         let mut books = Books::of(files);
-        let grouped = scan(self.definition, files, &mut books, self.listener)?;
-        for file in files {
-            file.check_unchanged()?;
-        }
-        books.check_rejected(self.definition, files)?;
-
-        let partitions = self.stage(grouped.as_ref(), &books)?;
+        let partitions = match &self.definition.rows {
+            None => {
+                let grouped = scan(self.definition, files, &mut books, self.listener)?;
+                check(self.definition, files, &books)?;
+                self.stage(grouped.as_ref(), &books)?
+            }
+            Some(table) => {
+                let (definition, folder) = (self.definition, &self.job.staging);
+                let limit_bytes = usize::try_from(self.job.sort_bytes).unwrap_or(usize::MAX);
+                let rows = Rows { definition, table, folder, limit_bytes };
+                let kept = scan_rows(&rows, files, &mut books, self.listener)?;
+                check(self.definition, files, &books)?;
+                self.stage_rows(&rows, kept, &books)?
+            }
+        };
         Ok(SliceReport { partitions, sources: files.iter().map(LookedAt::report).collect(), books })
+    }
+
+    /// Writes the rows in scope partition by partition, as they come in order.
+    fn stage_rows(
+        &mut self,
+        rows: &Rows<'_>,
+        kept: Option<Sorter>,
+        books: &Books,
+    ) -> Result<Vec<StagedPartition>, EngineError> {
+        self.progress.stage = Stage::Staging;
+        self.listener.at(&self.progress);
+        self.listener.step("scanned")?;
+        let mut out = Vec::new();
+        let Some(kept) = kept else { return Ok(out) };
+        let mut sorted = rows.finish(kept)?;
+        let mut open: Option<(PartitionKey, output::PartitionFile)> = None;
+        while let Some(batch) = sorted.next()? {
+            for (key, part) in split(self.definition, &batch).map_err(|e| engine_error(&e))? {
+                let part = part.select(rows.file_names()).map_err(|e| engine_error(&e))?;
+                if let Some((last, file)) = open.take_if(|(last, _)| *last != key) {
+                    out.push(self.staged_rows(last, file, books)?);
+                }
+                match &mut open {
+                    Some((_, file)) => file.push(part)?,
+                    None => {
+                        let path = self.job.staging.join(file_name(self.staged));
+                        let mut file = output::PartitionFile::create(path, &part)?;
+                        file.push(part)?;
+                        open = Some((key, file));
+                    }
+                }
+            }
+        }
+        if let Some((last, file)) = open {
+            out.push(self.staged_rows(last, file, books)?);
+        }
+        Ok(out)
+    }
+
+    fn staged_rows(
+        &mut self,
+        partition: PartitionKey,
+        file: output::PartitionFile,
+        books: &Books,
+    ) -> Result<StagedPartition, EngineError> {
+        let (written, rows) = file.finish()?;
+        let source_rows = books.source_rows(&partition);
+        let file = Some(file_name(self.staged));
+        self.staged += 1;
+        self.progress.partitions += 1;
+        self.progress.partitions_staged += 1;
+        self.listener.at(&self.progress);
+        self.listener.step(&format!("staged-{}", self.staged))?;
+        let (bytes, sha256) = (written.bytes, written.sha256);
+        Ok(StagedPartition { partition, file, rows, totals: Totals::default(), source_rows, bytes, sha256 })
     }
 
     /// Sorts the rows in scope, splits them by partition and writes each partition's file.
@@ -260,13 +327,18 @@ impl Attempt<'_> {
     }
 }
 
-/// Reads the files and groups their rows; none where statistics place all of them out of scope.
-fn scan(
+fn check(definition: &Definition, files: &[LookedAt], books: &Books) -> Result<(), EngineError> {
+    files.iter().try_for_each(LookedAt::check_unchanged)?;
+    books.check_rejected(definition, files)
+}
+
+/// The judged rows of the files; none where statistics place all of them out of scope.
+fn judged(
     definition: &Definition,
     files: &[LookedAt],
     books: &mut Books,
     listener: &dyn Listener,
-) -> Result<Option<pl::DataFrame>, EngineError> {
+) -> Result<Option<pl::LazyFrame>, EngineError> {
     let mut frames = Vec::new();
     for (index, file) in files.iter().enumerate() {
         let reading = query::reading(definition, file);
@@ -279,24 +351,39 @@ fn scan(
     if frames.is_empty() {
         return Ok(None);
     }
-    let run = || -> pl::PolarsResult<pl::DataFrame> {
-        let union = pl::UnionArgs { parallel: true, rechunk: false, maintain_order: false, ..Default::default() };
-        let judged = pl::concat(frames, union)?;
-        let grouped = query::group(definition, judged).collect_with_engine(pl::Engine::Streaming)?;
-        Ok(grouped.unwrap_single())
-    };
-    let grouped = match run() {
-        Ok(grouped) => grouped,
-        Err(error) => {
-            // A file that was changed meanwhile explains whatever the reader says.
-            for file in files {
-                file.check_unchanged()?;
-            }
-            return Err(unreadable(files).unwrap_or_else(|| engine_error(&error)));
-        }
-    };
+    let union = pl::UnionArgs { parallel: true, rechunk: false, maintain_order: false, ..Default::default() };
+    pl::concat(frames, union).map(Some).map_err(|e| engine_error(&e))
+}
+
+/// Reads the files and groups their rows.
+fn scan(
+    definition: &Definition,
+    files: &[LookedAt],
+    books: &mut Books,
+    listener: &dyn Listener,
+) -> Result<Option<pl::DataFrame>, EngineError> {
+    let Some(judged) = judged(definition, files, books, listener)? else { return Ok(None) };
+    let run = || query::group(definition, judged).collect_with_engine(pl::Engine::Streaming);
+    let grouped = run().map_err(|error| not_read(files, &error))?.unwrap_single();
     books.enter(definition, files, &grouped).map_err(|e| engine_error(&e))?;
     Ok(Some(grouped))
+}
+
+/// Reads the files and keeps their rows.
+fn scan_rows(
+    rows: &Rows<'_>,
+    files: &[LookedAt],
+    books: &mut Books,
+    listener: &dyn Listener,
+) -> Result<Option<Sorter>, EngineError> {
+    let Some(judged) = judged(rows.definition, files, books, listener)? else { return Ok(None) };
+    rows.read(judged, files, books).map_err(|error| not_read(files, &error))?.map(Some)
+}
+
+/// Why the query over the files failed. A file that was changed meanwhile explains whatever the reader says.
+fn not_read(files: &[LookedAt], error: &pl::PolarsError) -> EngineError {
+    let changed = files.iter().find_map(|file| file.check_unchanged().err());
+    changed.or_else(|| unreadable(files)).unwrap_or_else(|| engine_error(error))
 }
 
 /// Which file cannot be read, after a query over all of them failed: each is read by itself.
@@ -306,65 +393,6 @@ fn unreadable(files: &[LookedAt]) -> Option<EngineError> {
         let detail = format!("{}: its data cannot be read: {error}", file.planned.path);
         Some(source_failure("source-unreadable", "A source file cannot be read", detail))
     })
-}
-
-/// The finished rows in scope with their partition values, sorted by partition and dimensions: a total order, since the
-/// rows are groups.
-fn sorted(definition: &Definition, grouped: &pl::DataFrame) -> Result<pl::DataFrame, EngineError> {
-    let polars = |e: pl::PolarsError| engine_error(&e);
-    let in_scope = pl::col(VERDICT).eq(pl::lit(Verdict::InScope as i32));
-    let grouped = grouped.clone().lazy().filter(in_scope).collect().map_err(polars)?;
-    let mut columns = Vec::new();
-    for at in 0..definition.partition.columns().len() {
-        columns.push(grouped.column(&value_name(at)).map_err(polars)?.clone());
-    }
-    for (at, dimension) in definition.dimensions.iter().enumerate() {
-        let column = grouped.column(&query::dimension_column(at)).map_err(polars)?;
-        columns.push(column.clone().with_name(dimension.name.as_str().into()));
-    }
-    let keys: Vec<pl::PlSmallStr> = columns.iter().map(|c| c.name().clone()).collect();
-    for (at, measure) in definition.measures.iter().enumerate() {
-        columns.push(measures::finish(measure, at, &grouped)?);
-    }
-    let frame = pl::DataFrame::new(grouped.height(), columns).map_err(polars)?;
-    let mut frame = frame.sort(keys, pl::SortMultipleOptions::default()).map_err(polars)?;
-    frame.rechunk_mut();
-    Ok(frame)
-}
-
-/// The rows of each partition, without the partition values.
-fn split(definition: &Definition, rows: &pl::DataFrame) -> pl::PolarsResult<Vec<(PartitionKey, pl::DataFrame)>> {
-    let spec = &definition.partition;
-    let names: Vec<pl::PlSmallStr> = (0..spec.columns().len()).map(value_name).collect();
-    let without_values = rows.drop_many(names);
-    let mut out = Vec::new();
-    let mut start = 0;
-    while start < rows.height() {
-        let values = values_at(rows, spec, start)?;
-        let end = end_of(rows, spec, start, values.as_ref())?;
-        if let Some(key) = values.and_then(|values| spec.key(&values)) {
-            let mut part = without_values.slice(i64::try_from(start).unwrap_or(i64::MAX), end - start);
-            part.rechunk_mut();
-            out.push((key, part));
-        }
-        start = end;
-    }
-    Ok(out)
-}
-
-/// The first row after `start` with other partition values, by bisection: rows are sorted by them.
-fn end_of(
-    rows: &pl::DataFrame,
-    spec: &crate::partition::PartitionSpec,
-    start: usize,
-    values: Option<&Vec<crate::partition::PartitionValue>>,
-) -> pl::PolarsResult<usize> {
-    let (mut same, mut other) = (start, rows.height());
-    while other - same > 1 {
-        let middle = same + (other - same) / 2;
-        if values_at(rows, spec, middle)?.as_ref() == values { same = middle } else { other = middle }
-    }
-    Ok(other)
 }
 
 fn stage_one(

@@ -2,7 +2,7 @@
 //! left out. Comments, spacing and the order of keys that does not matter make no difference.
 
 use super::expr::{Expr, Literal, Node};
-use super::{Aggregate, Column, CsvLayout, Definition, Format, Origin, SourcePath};
+use super::{Aggregate, Column, CsvLayout, Definition, Format, Origin, RowTable, SourcePath};
 use crate::partition::PartitionSpec;
 use crate::run::{DefinitionHash, ForeignFiles, RetryRule};
 use sha2::{Digest, Sha256};
@@ -45,6 +45,7 @@ pub(super) fn of(definition: &Definition) -> DefinitionHash {
         form.text("table.foreign_files");
         form.text(definition.foreign_files.as_str());
     }
+    definition.rows.iter().for_each(|table| rows(&mut form, table));
     let mut columns: Vec<_> = definition.source.columns.iter().collect();
     columns.sort_unstable_by_key(|column| &column.name);
     columns.iter().for_each(|column| extras(&mut form, column));
@@ -65,6 +66,27 @@ impl Form {
     fn number(&mut self, number: u64) {
         self.0.update(number.to_be_bytes());
     }
+}
+
+fn rows(form: &mut Form, table: &RowTable) {
+    form.text("columns");
+    form.count(table.columns.len());
+    for column in &table.columns {
+        form.text(&column.name);
+        expression(form, &column.expr);
+    }
+    names(form, "sort_by", &table.sort_by);
+    if let Some(dedupe) = &table.dedupe {
+        names(form, "dedupe.key", &dedupe.key);
+        form.text(dedupe.keep.as_str());
+        names(form, "dedupe.order_by", &dedupe.order_by);
+    }
+}
+
+fn names(form: &mut Form, place: &str, names: &[String]) {
+    form.text(place);
+    form.count(names.len());
+    names.iter().for_each(|name| form.text(name));
 }
 
 fn source(form: &mut Form, definition: &Definition) {

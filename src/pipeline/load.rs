@@ -2,6 +2,7 @@
 
 mod columns;
 mod grouping;
+mod rows;
 mod section;
 mod source;
 #[cfg(test)]
@@ -55,7 +56,7 @@ pub fn parse(text: &str, file: &str) -> Result<Definition, Vec<DefinitionError>>
 }
 
 fn definition(root: &Section<'_>, text: &str, file: &str, errors: &mut Errors) -> Option<Definition> {
-    const KEYS: [&str; 12] = [
+    const KEYS: [&str; 15] = [
         "name",
         "description",
         "timezone",
@@ -64,6 +65,9 @@ fn definition(root: &Section<'_>, text: &str, file: &str, errors: &mut Errors) -
         "partition",
         "dimensions",
         "measures",
+        "columns",
+        "sort_by",
+        "dedupe",
         "where",
         "retry",
         "limits",
@@ -82,8 +86,13 @@ fn definition(root: &Section<'_>, text: &str, file: &str, errors: &mut Errors) -
     // Without the whole contract, errors about its columns would only repeat the first one.
     let context = Context { columns: &source.as_ref()?.columns, timezone: timezone? };
     let partition = grouping::partition(root, &context, &mut names, errors);
-    let dimensions = grouping::dimensions(root, &context, &mut names, errors);
-    let measures = grouping::measures(root, &context, &mut names, errors);
+    let (mut dimensions, mut measures, mut rows) = (Vec::new(), Vec::new(), None);
+    if rows::is_kept(root, errors) {
+        rows = rows::read(root, &context, &mut names, errors);
+    } else {
+        dimensions = grouping::dimensions(root, &context, &mut names, errors);
+        measures = grouping::measures(root, &context, &mut names, errors);
+    }
     let filter = filter(root, &context, errors);
     source::check_templates(source.as_ref()?, partition.as_ref()?, errors);
     if errors.count() > 0 {
@@ -97,6 +106,7 @@ fn definition(root: &Section<'_>, text: &str, file: &str, errors: &mut Errors) -
         timezone: timezone?,
         dimensions,
         measures,
+        rows,
         filter,
         max_rejected: max_rejected?,
         retry,

@@ -32,6 +32,8 @@ pub struct Definition {
     pub dimensions: Vec<Dimension>,
     /// The measures, in file order.
     pub measures: Vec<Measure>,
+    /// What the table has instead of dimensions and measures where it keeps rows.
+    pub rows: Option<RowTable>,
     /// Rows of the scope for which this is not true are filtered.
     pub filter: Option<Expr>,
     /// The share of rows (0 to 1) that may be rejected.
@@ -66,7 +68,8 @@ impl Definition {
     }
 
     fn uses(&self, name: &str) -> bool {
-        let dimensions = self.dimensions.iter().map(|dimension| &dimension.expr);
+        let kept = self.rows.iter().flat_map(|rows| &rows.columns);
+        let dimensions = self.dimensions.iter().chain(kept).map(|dimension| &dimension.expr);
         let measures = self.measures.iter().filter_map(|measure| measure.aggregate.argument());
         let mut all = dimensions.chain(measures).chain(&self.filter);
         // A column of the contract goes before what the rows come with.
@@ -171,6 +174,47 @@ pub struct Dimension {
     pub name: String,
     /// Its value; never a float.
     pub expr: Expr,
+}
+
+/// A table that keeps rows: `[columns]`, `sort_by` and `dedupe`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RowTable {
+    /// The columns, in file order; floats too.
+    pub columns: Vec<Dimension>,
+    /// The columns by which a partition's rows are sorted; then by the others, so that the order of arrival tells nothing.
+    pub sort_by: Vec<String>,
+    /// Which of the rows of one key are kept; all of them without it.
+    pub dedupe: Option<Dedupe>,
+}
+
+/// One row for each key, in each partition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dedupe {
+    /// The columns that name a row. Nulls are alike.
+    pub key: Vec<String>,
+    /// Which row of a key stays.
+    pub keep: Keep,
+    /// The columns by which the rows of a key are ordered, nulls first; then by all the others.
+    pub order_by: Vec<String>,
+}
+
+/// Which row of a key stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keep {
+    /// The first one in order.
+    First,
+    /// The last one.
+    Last,
+}
+
+impl Keep {
+    /// Its name in pipeline files.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Keep::First => "first",
+            Keep::Last => "last",
+        }
+    }
 }
 
 /// An aggregate.

@@ -1,6 +1,8 @@
 //! The tests that need more than one module: the seams' suites, the code's shape and the real binary.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+use std::io::Write;
+
 mod crash;
 mod engine;
 mod http;
@@ -11,3 +13,10 @@ mod service;
 mod store;
 mod table;
 mod tidy;
+
+/// Says what a test has done in figures, where its success is shown too.
+fn counted(what: std::fmt::Arguments<'_>) {
+    // Past the capture of what tests print.
+    let mut past = std::io::stderr();
+    writeln!(past, "counted: {what}").unwrap();
+}

@@ -30,7 +30,7 @@ pub(super) fn finish(measure: &Measure, at: usize, grouped: &pl::DataFrame) -> R
 }
 
 /// Zeros of both signs are one value and so have one form; so has what is not a number.
-fn one_zero(column: pl::Column) -> pl::Column {
+pub(super) fn one_zero(column: pl::Column) -> pl::Column {
     let zeros = |v: f64| if v.is_nan() { f64::NAN } else { v + 0.0 };
     match column.dtype() {
         pl::DataType::Float64 => match column.as_materialized_series().f64() {

@@ -2,11 +2,14 @@
 
 use crate::engine::EngineError;
 use crate::engine::error::service_failure;
+use ::polars::io::parquet::write::BatchedWriter;
 use ::polars::prelude as pl;
 use sha2::{Digest, Sha256};
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Rows of a row group. Part of what makes the same rows the same bytes.
 const ROW_GROUP_ROWS: usize = 262_144;
@@ -23,26 +26,100 @@ pub(super) struct Written {
 
 /// Writes a frame of one chunk as a new Parquet file.
 pub(super) fn write(path: &Path, frame: &mut pl::DataFrame) -> Result<Written, EngineError> {
-    let failed = |e: &dyn std::fmt::Display| {
-        service_failure(
-            "staging-write-failed",
-            "A partition file could not be written",
-            format!("{}: {e}", path.display()),
-        )
-    };
+    let failed = |e: &dyn Display| not_written(path, e);
     let file = File::create_new(path).map_err(|e| failed(&e))?;
     let mut out = Hashing { to: BufWriter::with_capacity(1 << 20, file), sha256: Sha256::new(), bytes: 0 };
-    pl::ParquetWriter::new(&mut out)
-        .with_compression(pl::ParquetCompression::Zstd(None))
-        .with_statistics(pl::StatisticsOptions::full())
-        .with_row_group_size(Some(ROW_GROUP_ROWS))
-        .with_data_page_size(Some(DATA_PAGE_BYTES))
-        .finish(frame)
-        .map_err(|e| failed(&e))?;
+    settings(pl::ParquetWriter::new(&mut out)).finish(frame).map_err(|e| failed(&e))?;
     let (bytes, sha256) = (out.bytes, out.sha256());
     let file = out.to.into_inner().map_err(|e| failed(&e))?;
     file.sync_all().map_err(|e| failed(&e))?;
     Ok(Written { bytes, sha256 })
+}
+
+/// A partition's file that is written as its rows come.
+pub(super) struct PartitionFile {
+    path: PathBuf,
+    out: Shared,
+    writer: BatchedWriter<Shared>,
+    /// Less than a row group.
+    pending: pl::DataFrame,
+    rows: u64,
+}
+
+/// What is written, and what it is written to, for the writer keeps what it is given.
+#[derive(Clone)]
+struct Shared(Arc<Mutex<Hashing<BufWriter<File>>>>);
+
+impl PartitionFile {
+    /// Begins a new file of rows like these.
+    pub(super) fn create(path: PathBuf, rows: &pl::DataFrame) -> Result<Self, EngineError> {
+        let created = || -> pl::PolarsResult<(Shared, BatchedWriter<Shared>)> {
+            let file = BufWriter::with_capacity(1 << 20, File::create_new(&path)?);
+            let out = Shared(Arc::new(Mutex::new(Hashing { to: file, sha256: Sha256::new(), bytes: 0 })));
+            let writer = settings(pl::ParquetWriter::new(out.clone())).batched(rows.schema())?;
+            Ok((out, writer))
+        };
+        let (out, writer) = created().map_err(|e| not_written(&path, &e))?;
+        Ok(Self { path, out, writer, pending: rows.clear(), rows: 0 })
+    }
+
+    /// Adds rows. Row groups are as long whatever the rows come in.
+    pub(super) fn push(&mut self, rows: pl::DataFrame) -> Result<(), EngineError> {
+        self.rows += rows.height() as u64;
+        self.add(rows).map_err(|e| not_written(&self.path, &e))
+    }
+
+    fn add(&mut self, rows: pl::DataFrame) -> pl::PolarsResult<()> {
+        self.pending.vstack_mut_owned(rows)?;
+        while self.pending.height() >= ROW_GROUP_ROWS {
+            let at = i64::try_from(ROW_GROUP_ROWS).unwrap_or(i64::MAX);
+            let (mut group, rest) = self.pending.split_at(at);
+            self.pending = rest;
+            group.rechunk_mut();
+            self.writer.write_batch(&group)?;
+        }
+        Ok(())
+    }
+
+    /// Ends the file, synced. Answers with its rows too.
+    pub(super) fn finish(mut self) -> Result<(Written, u64), EngineError> {
+        let mut ended = || -> pl::PolarsResult<Written> {
+            self.pending.rechunk_mut();
+            self.writer.write_batch(&self.pending)?;
+            self.writer.finish()?;
+            let mut out = self.out.0.lock().unwrap_or_else(PoisonError::into_inner);
+            out.flush()?;
+            out.to.get_ref().sync_all()?;
+            Ok(Written { bytes: out.bytes, sha256: out.sha256() })
+        };
+        let rows = self.rows;
+        let path = self.path.clone();
+        ended().map(|written| (written, rows)).map_err(|e| not_written(&path, &e))
+    }
+}
+
+impl Write for Shared {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).write(buffer)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).flush()
+    }
+}
+
+/// The settings of every partition's file.
+fn settings<W: Write>(writer: pl::ParquetWriter<W>) -> pl::ParquetWriter<W> {
+    writer
+        .with_compression(pl::ParquetCompression::Zstd(None))
+        .with_statistics(pl::StatisticsOptions::full())
+        .with_row_group_size(Some(ROW_GROUP_ROWS))
+        .with_data_page_size(Some(DATA_PAGE_BYTES))
+}
+
+fn not_written(path: &Path, error: &dyn Display) -> EngineError {
+    let detail = format!("{}: {error}", path.display());
+    service_failure("staging-write-failed", "A partition file could not be written", detail)
 }
 
 /// The digest in hex of what is read.
@@ -62,13 +139,7 @@ pub(super) fn remove(path: &Path) -> Result<(), EngineError> {
 
 /// Syncs a folder, so that the names in it last.
 pub(super) fn sync_folder(path: &Path) -> Result<(), EngineError> {
-    File::open(path).and_then(|folder| folder.sync_all()).map_err(|e| {
-        service_failure(
-            "staging-write-failed",
-            "A partition file could not be written",
-            format!("{}: {e}", path.display()),
-        )
-    })
+    File::open(path).and_then(|folder| folder.sync_all()).map_err(|e| not_written(path, &e))
 }
 
 struct Hashing<W> {

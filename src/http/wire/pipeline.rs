@@ -36,6 +36,9 @@ pub(in crate::http) struct PipelineDetail<'a> {
     timezone: &'static str,
     dimensions: Vec<DimensionView<'a>>,
     measures: Vec<MeasureView<'a>>,
+    /// Of a table that keeps rows: its columns and rules.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rows: Option<RowTableView<'a>>,
     /// The share of rows that may be rejected.
     max_rejected: f64,
     /// How long an attempt may compute, in seconds; null for as long as it takes.
@@ -131,6 +134,30 @@ struct DimensionView<'a> {
     data_type: String,
 }
 
+/// A table that keeps rows.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = RowTable)]
+struct RowTableView<'a> {
+    columns: Vec<DimensionView<'a>>,
+    /// The columns by which a partition's rows are sorted; then by the others.
+    sort_by: &'a [String],
+    /// Which of the rows of one key are kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dedupe: Option<DedupeView<'a>>,
+}
+
+/// One row for each key, in each partition.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Dedupe)]
+struct DedupeView<'a> {
+    key: &'a [String],
+    /// `first` or `last`.
+    #[schema(example = "last")]
+    keep: &'static str,
+    /// The columns by which the rows of a key are ordered, nulls first.
+    order_by: &'a [String],
+}
+
 /// A measure.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Measure)]
@@ -164,6 +191,15 @@ impl<'a> From<&'a Definition> for PipelineDetail<'a> {
             partition: d.partition.columns().iter().map(PartitionColumnView::from).collect(),
             timezone: d.timezone.name(),
             dimensions: d.dimensions.iter().map(|x| dimension(&x.name, x.expr.data_type.to_string())).collect(),
+            rows: d.rows.as_ref().map(|rows| RowTableView {
+                columns: rows.columns.iter().map(|x| dimension(&x.name, x.expr.data_type.to_string())).collect(),
+                sort_by: &rows.sort_by,
+                dedupe: rows.dedupe.as_ref().map(|dedupe| DedupeView {
+                    key: &dedupe.key,
+                    keep: dedupe.keep.as_str(),
+                    order_by: &dedupe.order_by,
+                }),
+            }),
             measures: d
                 .measures
                 .iter()

@@ -21,7 +21,7 @@ const TRANSFORMS: [Transform; 6] = [
 pub(super) struct Names(Vec<(String, String)>);
 
 impl Names {
-    fn add(&mut self, name: &str, at: String, errors: &mut Errors) {
+    pub(super) fn add(&mut self, name: &str, at: String, errors: &mut Errors) {
         let start = |c: char| c.is_ascii_alphabetic() || c == '_';
         if !name.starts_with(start) || !name.chars().all(|c| start(c) || c.is_ascii_digit()) {
             errors.add(at, "expected a name of letters a to z, digits and _, not starting with a digit");
@@ -85,7 +85,7 @@ pub(super) fn measures(
     names: &mut Names,
     errors: &mut Errors,
 ) -> Vec<Measure> {
-    let expected = "an aggregate such as rows = \"count(*)\"";
+    let expected = "an aggregate such as rows = \"count(*)\" (or [columns], to keep rows)";
     let Some(section) = root.required_section("measures", expected, errors) else {
         return Vec::new();
     };
@@ -150,15 +150,20 @@ fn kind(transform: Transform, column: &Column, context: &Context<'_>) -> Result<
     })
 }
 
-fn dimension(value: &DeValue<'_>, context: &Context<'_>) -> Result<Expr, String> {
-    let expr = match value {
-        DeValue::String(sql) => expression(sql, context)?,
-        DeValue::Table(table) => truncate(&Section::of("", table), context)?,
+/// The value of a column of the table.
+pub(super) fn value(value: &DeValue<'_>, context: &Context<'_>) -> Result<Expr, String> {
+    match value {
+        DeValue::String(sql) => expression(sql, context),
+        DeValue::Table(table) => truncate(&Section::of("", table), context),
         other => {
             let found = describe(other);
-            return Err(format!("expected an expression or {{ truncate = \"column\", to = \"hour\" }}, found {found}"));
+            Err(format!("expected an expression or {{ truncate = \"column\", to = \"hour\" }}, found {found}"))
         }
-    };
+    }
+}
+
+fn dimension(found: &DeValue<'_>, context: &Context<'_>) -> Result<Expr, String> {
+    let expr = value(found, context)?;
     if expr.data_type.is_float() {
         let found = expr.data_type;
         return Err(format!("a dimension cannot be {found}, since floats are no groups: declare decimal(p,s)"));

@@ -59,6 +59,7 @@ struct Bed {
     /// Which of them it is now.
     now: usize,
     runs: usize,
+    kills: usize,
     /// Before each run somebody puts a file of theirs into each partition's folder, and the pipeline says that such files go.
     foreign: bool,
 }
@@ -80,7 +81,7 @@ impl Bed {
         let states: [_; 2] = states.try_into().unwrap();
         let keys = states.each_ref().map(|(_, live, _)| live.keys().map(|k| &k[k.len() - 2..]).collect::<Vec<_>>());
         assert_eq!(keys, [vec!["01", "02", "03"], vec!["01", "03", "04"]]);
-        Self { place, store, states, now: 0, runs: 2, foreign }
+        Self { place, store, states, now: 0, runs: 2, kills: 0, foreign }
     }
 
     /// Submits a run that the server does not survive.
@@ -131,6 +132,11 @@ impl Bed {
         assert_eq!(marked, !unmarked, "{what}: _SUCCESS is there unless a full run changes the table");
     }
 
+    fn told(&self) {
+        let what = if self.foreign { " and folders to swap" } else { "" };
+        crate::counted(format_args!("{} kills at named steps over {:?}{what}, 0 violations", self.kills, self.store));
+    }
+
     /// One run from one content to the other, with the servers killed one after the other at these steps.
     async fn go_through(&mut self, deaths: &[At], full_run: bool) {
         let body = if full_run { full() } else { overwrite() };
@@ -156,6 +162,7 @@ impl Bed {
                 self.place.launch_with(&FLAGS, &environment).died().await;
             }
             self.assert_before_or_after(*at, &what).await;
+            self.kills += 1;
         }
         self.runs += 1;
         let server = self.place.start_with(&FLAGS, &[]).await;
@@ -190,6 +197,7 @@ async fn killed_at_any_step_a_run_ends_as_if_nothing_was(#[case] store: Store) {
     for at in STEPS.into_iter().filter(|at| *at == Step("locked") || published(*at) > 0) {
         bed.go_through(&[at], true).await;
     }
+    bed.told();
 }
 
 #[rstest]
@@ -203,6 +211,7 @@ async fn killed_again_while_it_recovers_it_recovers_from_that(#[case] store: Sto
     bed.go_through(&[Step("published-1"), Step("published-2"), Step("published-3")], false).await;
     bed.go_through(&[Step("published-2"), Step("published-3"), Step("published")], true).await;
     bed.go_through(&[Step("published"), Step("finished")], false).await;
+    bed.told();
 }
 
 /// With files of others in every folder, which go: killed at each step, and again while it recovers.
@@ -217,6 +226,7 @@ async fn killed_while_it_swaps_folders_it_never_swaps_back(#[case] store: Store)
     }
     bed.go_through(&[Step("locked"), Step("published-1"), Step("published-2"), Step("published-3")], false).await;
     bed.go_through(&[Step("published-2"), Step("published"), Step("published")], true).await;
+    bed.told();
 }
 
 #[rstest]

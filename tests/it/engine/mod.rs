@@ -9,6 +9,7 @@ mod failures;
 mod naive;
 mod process;
 mod random;
+mod rows;
 mod same_bytes;
 mod slices;
 mod templates;

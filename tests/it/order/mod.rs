@@ -1,8 +1,6 @@
 //! Promises 2 and 3 with many runs at once: workers as in production over both stores, with an engine that writes what a
 //! test asks for, so that hundreds of runs go through in seconds.
 
-#![expect(clippy::print_stdout, reason = "the counts are part of what a test shows")]
-
 mod readers;
 mod sequence;
 mod side_by_side;
@@ -116,6 +114,7 @@ impl Workers {
                 name: format!("worker-{number}"),
                 source_root: folder.path().to_owned(),
                 slice_source_bytes: u64::MAX,
+                sort_bytes: u64::MAX,
                 lease: Duration::from_secs(30),
                 retry_delay_seconds: 1,
                 max_lost_workers: 5,

@@ -86,7 +86,7 @@ async fn readers_of_the_file_and_of_the_api_see_every_state_whole_and_in_order(b
         assert!(seen > 1, "a reader saw no change");
         (reads, states) = (reads + read, states + seen);
     }
-    println!("{OVERWRITES} overwrites, {READERS} readers, {reads} reads of {states} states");
+    crate::counted(format_args!("{OVERWRITES} overwrites, {READERS} readers, {reads} reads that saw {states} changes"));
     assert_eq!(read_table(&table), OVERWRITES);
     workers.stop().await;
 }

@@ -56,7 +56,7 @@ async fn two_hundred_rounds_of_overlapping_runs_leave_the_last_ones_result(bed: 
         let rounds = rounds.into_iter().zip(first..).map(|(seed, number)| one_round(bed, &workers, seed, number));
         runs += futures::future::join_all(rounds).await.into_iter().sum::<usize>();
     }
-    println!("{ROUNDS} rounds, {runs} runs over 4 workers");
+    crate::counted(format_args!("{ROUNDS} rounds of overlapping runs, {runs} runs over 4 workers"));
     workers.stop().await;
 }
 
