@@ -123,7 +123,7 @@ fn open_lock_file(path: &Path) -> TableResult<File> {
     .map_err(|e| TableError::io("open", path, e))
 }
 
-fn try_flock(file: &File, path: &Path, operation: FlockOperation) -> TableResult<bool> {
+pub(super) fn try_flock(file: &File, path: &Path, operation: FlockOperation) -> TableResult<bool> {
     match rustix::io::retry_on_intr(|| flock(file, operation)) {
         Ok(()) => Ok(true),
         Err(Errno::WOULDBLOCK) => Ok(false),

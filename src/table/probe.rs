@@ -1,10 +1,14 @@
 //! Whether the file system keeps names as they are.
 
+use super::lock::try_flock;
+use super::staging::MAKE_TRIES;
 use super::{TableError, Warehouse, disk};
+use rustix::fs::FlockOperation;
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::path::Path;
+use tempfile::TempDir;
 
 /// How the temporary folders of probes are named.
 pub(super) const PREFIX: &str = "probe-";
@@ -25,10 +29,7 @@ impl Warehouse {
         self.check_identity()?;
         let staging = self.staging_root();
         disk::make_folder(&staging)?;
-        let folder = tempfile::Builder::new()
-            .prefix(PREFIX)
-            .tempdir_in(&staging)
-            .map_err(|e| TableError::io("make a temporary folder in", &staging, e))?;
+        let (folder, _held) = make_held(&staging)?;
         for (first, second, rule) in PAIRS {
             if !keeps_apart(folder.path(), first, second)? {
                 return Err(TableError::NamesFold { root: self.root().to_owned(), first, second, rule });
@@ -36,6 +37,28 @@ impl Warehouse {
         }
         Ok(())
     }
+}
+
+/// A temporary folder that is held by a lock, so that a sweeper knows that it is somebody's. One that it took before it was
+/// held is made again.
+fn make_held(staging: &Path) -> Result<(TempDir, File), TableError> {
+    let failed = |e| TableError::io("make a temporary folder in", staging, e);
+    for _ in 1..MAKE_TRIES {
+        let folder = tempfile::Builder::new().prefix(PREFIX).tempdir_in(staging).map_err(failed)?;
+        if let Some(held) = hold(folder.path())?.filter(|_| folder.path().is_dir()) {
+            return Ok((folder, held));
+        }
+    }
+    Err(failed(ErrorKind::NotFound.into()))
+}
+
+/// The folder, held as long as this is kept; none where another holds it, or it is gone.
+pub(super) fn hold(folder: &Path) -> Result<Option<File>, TableError> {
+    let file = match File::open(folder) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+        opened => opened.map_err(|e| TableError::io("open", folder, e))?,
+    };
+    Ok(try_flock(&file, folder, FlockOperation::NonBlockingLockExclusive)?.then_some(file))
 }
 
 fn keeps_apart(folder: &Path, first: &str, second: &str) -> Result<bool, TableError> {

@@ -5,7 +5,6 @@ use crate::run::{ClaimToken, RunId};
 use std::fs::{self, DirEntry};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 use uuid::Uuid;
 
 pub(super) const STAGING: &str = ".staging";
@@ -14,9 +13,6 @@ const CHECKPOINTS: &str = "slices";
 
 /// How often a folder is made again that a sweeper or a clearing run takes away meanwhile.
 pub(super) const MAKE_TRIES: u32 = 16;
-
-/// How old a probe's folder is when no process can be at it any more.
-const OLD_PROBE: Duration = Duration::from_secs(3600);
 
 impl Warehouse {
     pub(super) fn staging_root(&self) -> PathBuf {
@@ -93,13 +89,14 @@ impl Warehouse {
         disk::remove_empty_folder(&self.staging_of_run(run)).map(drop)
     }
 
-    /// Removes what a process that died leaves beside staged files: the folders of runs that have nothing staged, and the
-    /// old ones in which it looked whether names are kept.
+    /// Removes what a process that died leaves beside staged files: the folders of runs that have nothing staged, and
+    /// those in which it looked whether names are kept.
     pub fn remove_leftovers(&self) -> TableResult<()> {
         for folder in folders(&self.staging_root())? {
             if id_of(&folder).is_some() {
                 disk::remove_empty_folder(&folder)?;
-            } else if is_old_probe(&folder) {
+            } else if is_probe(&folder) && probe::hold(&folder)?.is_some() {
+                // Nobody holds it: its process has died.
                 disk::remove_tree(&folder)?;
             }
         }
@@ -121,11 +118,8 @@ impl Warehouse {
     }
 }
 
-/// A probe takes milliseconds, so an old one is nobody's.
-fn is_old_probe(folder: &Path) -> bool {
-    let named = folder.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(probe::PREFIX));
-    let age = fs::metadata(folder).and_then(|found| found.modified()).map(|at| at.elapsed().unwrap_or_default());
-    named && age.is_ok_and(|age| age > OLD_PROBE)
+fn is_probe(folder: &Path) -> bool {
+    folder.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(probe::PREFIX))
 }
 
 fn is_attempt_folder(entry: &DirEntry) -> bool {

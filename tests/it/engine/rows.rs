@@ -56,6 +56,15 @@ async fn rows_are_kept_in_the_order_of_all_they_have() {
     assert_eq!(made.books(), [9, 7, 1, 1, 0]);
     let rows: Vec<_> = made.report.partitions.iter().map(|p| (p.rows, p.source_rows, p.totals.0.len())).collect();
     assert_eq!(rows, [(6, 6, 0), (1, 1, 0), (0, 0, 0)]);
+    // Zeros of both signs are one value, so which came first cannot be seen.
+    let zeros = |first: f64| [(5, Some(1), "n", first, 1), (5, Some(1), "n", -first, 1)];
+    let mut digests = Vec::new();
+    for first in [0.0, -0.0] {
+        bed.write("raw/b.parquet", columns(&zeros(first)));
+        digests.push(bed.made(&definition(""), &["1"]).await.digests());
+    }
+    assert_eq!(digests[0], digests[1]);
+    std::fs::remove_file(bed.path("raw/b.parquet")).unwrap();
     let by_columns = bed.made(&definition(""), &["1"]).await;
     assert_eq!(said(&by_columns, "p=1"), ["a1", "a1", "b2", "c2", "x2", "z2"]);
 }

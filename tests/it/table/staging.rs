@@ -2,6 +2,7 @@
 
 use super::*;
 use refrain::table::TableError;
+use rustix::fs::{FlockOperation, flock};
 
 #[test]
 fn a_claim_makes_its_folder_once() {
@@ -94,16 +95,36 @@ fn a_run_without_attempts_is_swept() {
 
 /// A process that was killed while it looked whether names are kept leaves its folder behind.
 #[test]
-fn an_old_probe_is_swept_and_a_new_one_is_not() {
+fn a_probe_of_the_dead_is_swept_and_one_that_goes_on_is_not() {
     let f = Fixture::new();
     let staging = f.warehouse.root().join(".staging");
-    let (old, new) = (staging.join("probe-old"), staging.join("probe-new"));
-    fs::create_dir_all(old.join("probe=a")).unwrap();
-    fs::create_dir(&new).unwrap();
-    let two_hours_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(7200);
-    fs::File::open(&old).unwrap().set_modified(two_hours_ago).unwrap();
+    let (dead, alive) = (staging.join("probe-dead"), staging.join("probe-alive"));
+    fs::create_dir_all(dead.join("probe=a")).unwrap();
+    fs::create_dir_all(alive.join("probe=a")).unwrap();
+    let held = fs::File::open(&alive).unwrap();
+    flock(&held, FlockOperation::LockExclusive).unwrap();
     f.warehouse.remove_leftovers().unwrap();
-    assert!(!old.exists() && new.is_dir());
+    assert!(!dead.exists() && alive.join("probe=a").is_dir());
+    drop(held);
+    f.warehouse.remove_leftovers().unwrap();
+    assert!(!alive.exists());
+}
+
+/// A server may start while another one sweeps.
+#[test]
+fn names_are_probed_beside_a_sweeper() {
+    let f = Fixture::new();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(std::sync::atomic::Ordering::SeqCst) {
+                f.warehouse.remove_leftovers().unwrap();
+            }
+        });
+        let probed: Vec<_> = (0..100).map(|_| f.warehouse.probe_names().map_err(|e| e.to_string())).collect();
+        done.store(true, std::sync::atomic::Ordering::SeqCst);
+        assert!(probed.iter().all(Result::is_ok), "{probed:?}");
+    });
 }
 
 /// A sweeper that takes a run's empty folder away at any moment costs no claim its folder.
