@@ -10,6 +10,7 @@ mod naive;
 mod process;
 mod random;
 mod same_bytes;
+mod shipped;
 mod slices;
 mod templates;
 mod text;
