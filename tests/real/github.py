@@ -33,7 +33,8 @@ def checks(service):
         compared = 0
         for hour in REAL_HOURS:
             key = f"event_date={DAY}/hour={hour:02}"
-            want = {line["type"]: int(line["events"]) for line in expected("gharchive_type_counts.csv") if line["hour_utc"] == f"{DAY}T{hour:02}"}
+            lines = [line for line in expected("gharchive_type_counts.csv") if line["hour_utc"] == f"{DAY}T{hour:02}"]
+            want = {line["type"]: int(line["events"]) for line in lines}
             found = rows(service, "github_events_by_type", key)
             expect(dict(found.iter_rows()), want, key)
             expect(listed[key]["totals"]["events"], sum(want.values()), f"{key}: total")

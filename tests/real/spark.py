@@ -33,9 +33,9 @@ def pipelines(_):
     yield pipeline(
         "spark_split", "spark-hive-layout/fastparquet-split", "parquet", 'num = "int64"\n', cats, 'sum_num = "sum(num)"\n'
     )
-    yield pipeline(
-        "spark_dates", "spark-hive-layout/spark-date-empty-rg.parq", "parquet", 'id = "int64"\nday = { type = "date", from = "Date" }\n', {}, 'ids = "sum(id)"\n'
-    ).replace("[partition]\n", '[partition]\nday = { day_of = "day" }\n')
+    days = 'id = "int64"\nday = { type = "date", from = "Date" }\n'
+    dates = pipeline("spark_dates", "spark-hive-layout/spark-date-empty-rg.parq", "parquet", days, {}, 'ids = "sum(id)"\n')
+    yield dates.replace("[partition]\n", '[partition]\nday = { day_of = "day" }\n')
     for at, (table, keys) in enumerate(DELTA.items()):
         yield pipeline(f"delta_{at}", f"delta/{table}", "parquet", "", dict(zip(keys, keys)), "")
 
@@ -69,7 +69,8 @@ def checks(service):
         fred = {key: totals for key, totals in want.items() if key.startswith("cat=fred/")}
         run = service.succeeds("spark_split", [{"cat": "fred", "catnum": key[-1]} for key in fred])
         expect(found(), fred, "cat=fred alone")
-        expect(read_all(run) - run["rows"]["in_scope"], sum(rows for key, (rows, _) in want.items() if key not in fred), "rows of cat=freda")
+        others = sum(rows for key, (rows, _) in want.items() if key not in fred)
+        expect(read_all(run) - run["rows"]["in_scope"], others, "rows of cat=freda")
         before = by_partition(service, "spark_split")
         service.succeeds("spark_split", [key for key in want if key not in fred])
         expect(found(), want, "both")
@@ -83,7 +84,8 @@ def checks(service):
 
     def dates():
         run = service.succeeds("spark_dates")
-        found = {key: (entry["source_rows"], entry["totals"]["ids"]) for key, entry in by_partition(service, "spark_dates").items()}
+        entries = by_partition(service, "spark_dates").items()
+        found = {key: (entry["source_rows"], entry["totals"]["ids"]) for key, entry in entries}
         expect(found, {"day=2020-01-01": (1, 1), "day=2020-01-02": (1, 2)}, "rows and sums")
         expect((len(run["sources"]), read_all(run)), (3, 2), "files and rows")
 
@@ -92,10 +94,12 @@ def checks(service):
     def delta(at, table):
         run = service.succeeds(f"delta_{at}")
         line = next(line for line in expected("delta_tables.csv") if line["table"] == table)
-        folders = {str(file.parent.relative_to(DATA / "delta" / table)) for file in (DATA / "delta" / table).rglob("*.parquet")}
+        root = DATA / "delta" / table
+        folders = {str(file.parent.relative_to(root)) for file in root.rglob("*.parquet")}
         # Delta leaves characters as they are that Hive escapes, and the other way round; the values are the same.
         expect(len(by_partition(service, f"delta_{at}")), len(folders), "partitions")
-        expect((read_all(run), len(run["sources"])), (int(line["rows_if_globbed"]), int(line["parquet_files_in_directory"])), "rows and files")
+        want = (int(line["rows_if_globbed"]), int(line["parquet_files_in_directory"]))
+        expect((read_all(run), len(run["sources"])), want, "rows and files")
         return ", ".join(sorted(by_partition(service, f"delta_{at}"))[:2])
 
     for at, table in enumerate(DELTA):

@@ -37,7 +37,8 @@ def pipelines(service):
 def checks(service):
     def month(pipeline, month, file):
         run = service.succeeds(pipeline, [month])
-        want = {line["actual_pickup_month"]: line for line in expected("green_file_by_actual_pickup_month.csv") if line["file"] == file}
+        lines = [line for line in expected("green_file_by_actual_pickup_month.csv") if line["file"] == file]
+        want = {line["actual_pickup_month"]: line for line in lines}
         own = want.pop(month)
         entry = by_partition(service, pipeline)[f"pickup_month={month}"]
         expect(
