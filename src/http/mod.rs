@@ -4,6 +4,7 @@ mod answer;
 mod body;
 mod health;
 mod middleware;
+mod object;
 mod params;
 mod partitions;
 mod pipelines;

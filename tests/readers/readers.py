@@ -3,24 +3,18 @@
 import math
 import pathlib
 import sys
-import time
-import traceback
 import urllib.parse
 from decimal import Decimal
 
 import polars as pl
 
 import tables
+from checks import all_of, expect
 from engines import READERS, VERSIONS, Spark, means, plain
 from service import Service
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SHOWN = 5
-
-
-def expect(found, expected, what):
-    if found != expected:
-        raise AssertionError(f"{what}: found {found!r}, expected {expected!r}")
 
 
 def values_of(key):
@@ -140,33 +134,17 @@ def checks(service, runs):
 def main(words):
     data = ROOT.parent / "shared" / "data"
     print(f"==> {VERSIONS}; trips are {'real' if (data / 'nyc-tlc-green').exists() else 'made'}")
-    passed = failed = 0
     with Service() as service:
         texts = [tables.trips(service, data), tables.tags(service), tables.events(service), tables.types(service)]
         for text in [*texts, *tables.kinds(service), *tables.numbers(service)]:
             service.pipeline(text)
         service.start()
-        runs = {p.stem: service.full(p.stem) for p in sorted((service.folder / "pipelines").iterdir())}
+        runs = {p.stem: service.succeeds(p.stem) for p in sorted((service.folder / "pipelines").iterdir())}
         Spark.start(service.folder)
         try:
-            for name, check in checks(service, runs):
-                if words and not any(word in name for word in words):
-                    continue
-                started = time.monotonic()
-                try:
-                    note = check()
-                    passed += 1
-                    print(f"ok      {name}{f' ({note})' if note else ''}, {time.monotonic() - started:.1f} s")
-                except AssertionError as e:
-                    failed += 1
-                    print(f"FAILED  {name}: {str(e)[:2000]}")
-                except Exception:
-                    failed += 1
-                    print(f"FAILED  {name}: {traceback.format_exc()[-3000:]}")
+            return all_of(checks(service, runs), words)
         finally:
             Spark.stop()
-    print(f"{passed} passed, {failed} failed")
-    return 1 if failed or not passed else 0
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
+import uuid
 
 READY_SECONDS = 60
 RUN_SECONDS = 120
@@ -83,18 +84,24 @@ class Service:
         except urllib.error.HTTPError as e:
             return e.code, json.loads(e.read() or b"null")
 
-    def full(self, pipeline):
-        """Rebuilds the whole table and gives the run, which succeeded."""
-        status, run = self.call(
-            "POST", "/runs", {"pipeline": pipeline, "mode": "full"}, {"Idempotency-Key": f"{pipeline}/full"}
-        )
+    def run(self, pipeline, partitions=None):
+        """Rebuilds these partitions, or the whole table, and gives the run when it has ended."""
+        body = {"pipeline": pipeline, "mode": "full"} if partitions is None else {"pipeline": pipeline, "partitions": partitions}
+        status, run = self.call("POST", "/runs", body, {"Idempotency-Key": f"{pipeline}/{uuid.uuid4()}"})
         end = time.monotonic() + RUN_SECONDS
         while status in (200, 202) and run["state"] not in ("succeeded", "failed", "cancelled"):
             if time.monotonic() > end:
                 raise RuntimeError(f"{pipeline}: the run did not end in {RUN_SECONDS} s: {run}")
             status, run = self.call("GET", f"/runs/{run['id']}?wait=20")
-        if status not in (200, 202) or run["state"] != "succeeded":
+        if status not in (200, 202):
             raise RuntimeError(f"{pipeline}: {status} {json.dumps(run)[:2000]}")
+        return run
+
+    def succeeds(self, pipeline, partitions=None):
+        """A run that must succeed."""
+        run = self.run(pipeline, partitions)
+        if run["state"] != "succeeded":
+            raise RuntimeError(f"{pipeline}: {json.dumps(run)[:2000]}")
         return run
 
     def totals(self, pipeline):

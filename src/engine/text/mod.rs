@@ -154,6 +154,9 @@ fn failure(path: &str, lines: &Lines, rows: u64, stop: Stop) -> TextError {
     match stop {
         Stop::Contract(Some(line), detail) => TextError::Contract(format!("{path}: line {line}: {detail}")),
         Stop::Contract(None, detail) => TextError::Contract(format!("{path}: {detail}")),
+        Stop::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof && lines.bytes() == 0 => {
+            failure(path, lines, rows, Stop::Empty)
+        }
         Stop::Empty => TextError::Unreadable(format!("{path}: is empty, expected rows; it may be still being written")),
         Stop::Io(error) => TextError::Unreadable(format!(
             "{path}: cannot be read beyond {rows} rows, after {} bytes of the file: {error}; it may be cut short, or still being written",

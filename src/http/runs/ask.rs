@@ -1,6 +1,6 @@
 //! What a submission asks: the shape of its body, and its reading by a definition.
 
-use crate::http::body::member;
+use crate::http::object::member;
 use crate::http::problem::FieldError;
 use crate::partition::{KeyError, PartitionKey, PartitionSpec};
 use crate::pipeline::Definition;

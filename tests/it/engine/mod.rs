@@ -11,6 +11,7 @@ mod process;
 mod random;
 mod rows;
 mod same_bytes;
+mod shipped;
 mod slices;
 mod templates;
 mod text;

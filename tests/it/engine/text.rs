@@ -15,7 +15,7 @@ fn definition(format: &str, path: &str, columns: &str, table: &str) -> String {
     )
 }
 
-fn write(bed: &Bed, name: &str, text: &str) {
+pub(super) fn write(bed: &Bed, name: &str, text: &str) {
     let path = bed.path(name);
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     let bytes = if name.ends_with(".gz") { gzip(text.as_bytes()) } else { text.as_bytes().to_vec() };

@@ -39,9 +39,9 @@ fn an_empty_file_is_an_error_of_the_file() {
             [("x", vec![]), ("x.gz", vec![]), ("x.gz", gzip(b"")), ("x.zst", vec![]), ("x.zst", zstd(b""))]
         {
             let error = shown(source, path, &bytes).unwrap_err();
-            assert!(matches!(&error, TextError::Unreadable(detail) if detail.starts_with(path)), "{path}: {error}");
+            let expected = format!("{path}: is empty, expected rows; it may be still being written");
+            assert!(matches!(&error, TextError::Unreadable(detail) if *detail == expected), "{path}: {error}");
         }
-        assert_eq!(error(source, "x", b""), "x: is empty, expected rows; it may be still being written");
     }
     assert_eq!(error(&sources[0], "x", b"\n\r\n"), "x: has only blank lines, expected a header");
     for source in &sources[1..] {

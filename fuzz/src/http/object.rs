@@ -1,0 +1,1 @@
+../../../src/http/object.rs
