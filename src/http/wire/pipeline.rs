@@ -1,6 +1,7 @@
 //! Pipelines: their definitions.
 
 use crate::partition::{PartitionColumn, Transform};
+use crate::pipeline::url::shown;
 use crate::pipeline::value::text_of;
 use crate::pipeline::{Column, CsvLayout, Definition, Format, Literal, Origin, SourcePath};
 use crate::run::{Fold, ForeignFiles};
@@ -233,8 +234,8 @@ fn csv_of(format: &Format) -> Option<CsvView<'_>> {
 }
 
 fn path_text(path: &SourcePath) -> &str {
-    match path {
+    shown(match path {
         SourcePath::Plain(text) | SourcePath::Glob(text) => text,
         SourcePath::Template(template) => &template.text,
-    }
+    })
 }

@@ -75,5 +75,6 @@ fn job(place: &crate::service::Place, staging: &std::path::Path) -> Job {
         staging: staging.to_owned(),
         checkpoints: place.path("slices"),
         slice_source_bytes: u64::MAX,
+        web: refrain::engine::WebSettings::default(),
     }
 }

@@ -77,6 +77,7 @@ impl Bed {
             staging,
             checkpoints: self.path("slices"),
             slice_source_bytes: u64::MAX,
+            web: refrain::engine::WebSettings::default(),
         }
     }
 

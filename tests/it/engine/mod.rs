@@ -14,3 +14,4 @@ mod slices;
 mod templates;
 mod text;
 mod times;
+mod web;
