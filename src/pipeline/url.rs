@@ -1,5 +1,8 @@
 //! URLs as source paths: how they are written in a pipeline, and how they are shown.
 
+/// What ends a URL in a text, as a blank does.
+const QUOTES: [char; 2] = ['"', '\''];
+
 /// Whether a source path is a URL.
 pub fn is_url(path: &str) -> bool {
     path.starts_with("https://") || path.starts_with("http://")
@@ -13,13 +16,14 @@ pub fn shown(path: &str) -> &str {
     }
 }
 
-/// A text with the URLs in it as they may be shown. A URL ends at a blank, and before the punctuation there.
+/// A text with the URLs in it as they may be shown. A URL ends at a blank or a quote, and before the punctuation there.
 pub fn shown_in(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = ["https://", "http://"].iter().filter_map(|scheme| rest.find(scheme)).min() {
         let (before, url) = rest.split_at(at);
-        let (url, after) = url.split_at(url.find(char::is_whitespace).unwrap_or(url.len()));
+        let (url, after) =
+            url.split_at(url.find(|c: char| c.is_whitespace() || QUOTES.contains(&c)).unwrap_or(url.len()));
         let end = url.trim_end_matches([':', ';', ',', ')']).len();
         let (url, punctuation) = url.split_at(end);
         out.extend([before, shown(url), punctuation]);
@@ -53,10 +57,16 @@ pub(super) fn tidy(written: &str) -> Result<Option<String>, String> {
                     as characters of the URL they are written %%2A, %%5B and %%5D"
             .to_owned());
     }
-    if path.contains(['#', '\\']) || path.contains(char::is_whitespace) || path.contains(char::is_control) {
-        return Err("a URL with # or \\ or a blank, expected none of them: as characters of the URL they are written \
-                    %%23, %%5C and %%20"
-            .to_owned());
+    if path.contains(['#', '\\'])
+        || path.contains(QUOTES)
+        || path.contains(char::is_whitespace)
+        || path.contains(char::is_control)
+    {
+        return Err(
+            "a URL with #, \\, a quote or a blank, expected none of them: as characters of the URL they are written \
+                    %%23, %%5C, %%22, %%27 and %%20"
+                .to_owned(),
+        );
     }
     Ok(Some(format!("{lower}://{}{path}", host.to_ascii_lowercase())))
 }
@@ -89,8 +99,9 @@ mod tests {
             ("https://h/a*.csv", "no server lists"),
             ("https://h/[ab].csv", "no server lists"),
             ("https://h/a b", "a blank"),
+            ("https://h/a?b='c'", "a quote"),
             ("https://h/a#b", "a URL with #"),
-            ("https://h\\@i/a", "a URL with # or \\"),
+            ("https://h\\@i/a", "a URL with #, \\"),
         ] {
             let error = tidy(url).unwrap_err();
             assert!(error.contains(reason), "{url}: {error}");
@@ -110,5 +121,9 @@ mod tests {
             "https://h/a: is gone; see (http://i/b), https://h/c or a?b: https://h/d"
         );
         assert_eq!(shown_in("nothing?"), "nothing?");
+        assert_eq!(
+            shown_in("path = [\"https://h/a?k\",'http://h/b?k']\n?"),
+            "path = [\"https://h/a\",'http://h/b']\n?"
+        );
     }
 }

@@ -120,7 +120,7 @@ async fn operators_list_the_hosts_and_pipelines_hide_their_queries() {
     let path = site.url("/%Y-%m-%d-%-H.json.gz?sig=secret");
     place.pipeline("events", &events_pipeline(&path, "{}"));
     let server = place.start_with(&["--workers", "1"], &[("REFRAIN_SOURCE_HOSTS", "data.example.org")]).await;
-    let run = server.run_to("failed", "not listed", &hour(0)).await;
+    let run = server.run_to("failed", "not-listed", &hour(0)).await;
     assert!(run["error"]["type"].as_str().unwrap().ends_with("source-host-not-listed"), "{run:#}");
     assert!(run["error"]["detail"].as_str().unwrap().ends_with("lists data.example.org"), "{run:#}");
     assert_eq!((run["attempts"].as_array().unwrap().len(), site.seen()), (1, vec![]), "it was not asked");
