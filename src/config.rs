@@ -177,6 +177,7 @@ fn source_host(text: &str) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
     use super::*;
     use clap::Parser;
 
