@@ -9,7 +9,7 @@ pub use fix::{Fix, FixBy};
 pub use inspect::{Inspected, Inspection, Verdict, check, inspect};
 
 use crate::config::{DatabaseSettings, Settings, WorkSettings};
-use crate::engine::ChildEngine;
+use crate::engine::{ChildEngine, WebSettings};
 use crate::fault::Faults;
 use crate::http::{self, Api, Limits, Pipelines, router};
 use crate::pipeline;
@@ -186,6 +186,11 @@ fn spawn_workers(
     let program = std::env::current_exe().context("cannot find this program, to start the engine with")?;
     let probe = probe()?;
     let engine = Arc::new(ChildEngine { program, memory_mb: work.engine_memory_mb });
+    let web = WebSettings {
+        hosts: work.source_hosts.clone(),
+        max_bytes: work.max_source_mb << 20,
+        timeout_seconds: work.source_timeout_seconds,
+    };
     for number in 1..=work.workers {
         let worker = Worker {
             store: Arc::clone(store),
@@ -196,6 +201,7 @@ fn spawn_workers(
                 source_root: source_root.clone(),
                 slice_source_bytes: work.slice_source_mb << 20,
                 sort_bytes: sort_bytes(work.engine_memory_mb),
+                web: web.clone(),
                 lease: Duration::from_secs(u64::from(work.lease_seconds)),
                 retry_delay_seconds: work.retry_delay_seconds,
                 max_lost_workers: work.max_lost_workers,

@@ -90,6 +90,18 @@ pub struct WorkSettings {
     #[arg(long, env = "REFRAIN_SLICE_SOURCE_MB", default_value_t = 512, value_name = "MIB")]
     #[arg(value_parser = clap::value_parser!(u64).range(0..=1 << 30))]
     pub slice_source_mb: u64,
+    /// The servers whose files may be sources, by commas: a host name (for the port of https or http) or host:port, exactly
+    /// as in the URL. No other is asked, nor followed to by a redirect [default: none].
+    #[arg(long, env = "REFRAIN_SOURCE_HOSTS", value_name = "HOSTS", value_delimiter = ',', value_parser = source_host)]
+    pub source_hosts: Vec<String>,
+    /// The longest source file that is read from a URL, in MiB.
+    #[arg(long, env = "REFRAIN_MAX_SOURCE_MB", default_value_t = 10_240, value_name = "MIB")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=1 << 30))]
+    pub max_source_mb: u64,
+    /// How long the server of a URL may send nothing, in seconds.
+    #[arg(long, env = "REFRAIN_SOURCE_TIMEOUT_SECONDS", default_value_t = 30, value_name = "SECONDS")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=3600))]
+    pub source_timeout_seconds: u32,
     /// How long a running attempt may go on after the shutdown began, in seconds; then it is handed back.
     #[arg(long, env = "REFRAIN_SHUTDOWN_GRACE_SECONDS", default_value_t = 10, value_name = "SECONDS")]
     pub shutdown_grace_seconds: u32,
@@ -136,6 +148,9 @@ impl Settings {
                 max_lost_workers: 5,
                 engine_memory_mb: None,
                 slice_source_mb: 512,
+                source_hosts: Vec::new(),
+                max_source_mb: 10_240,
+                source_timeout_seconds: 30,
                 shutdown_grace_seconds: 10,
                 sweep_seconds: 300,
             },
@@ -150,8 +165,19 @@ impl Settings {
     }
 }
 
+/// A host, or a host and a port, in lower case as URLs are compared.
+fn source_host(text: &str) -> Result<String, String> {
+    let text = text.trim().to_ascii_lowercase();
+    let known = |c: char| c.is_ascii_alphanumeric() || "-._:[]".contains(c);
+    match !text.is_empty() && text.chars().all(known) {
+        true => Ok(text),
+        false => Err("expected a host such as data.example.org, or host:port".to_owned()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
     use super::*;
     use clap::Parser;
 
@@ -166,6 +192,19 @@ mod tests {
         let flags = Flags::parse_from(["refrain"]).settings;
         let said = Settings::for_folders(Path::new("./refrain-data"), Path::new("./pipelines"), Path::new("."));
         assert_eq!(format!("{flags:?}"), format!("{said:?}"));
+    }
+
+    #[test]
+    fn source_hosts_are_names_by_commas() {
+        let hosts =
+            |text| Flags::try_parse_from(["refrain", "--source-hosts", text]).map(|f| f.settings.work.source_hosts);
+        assert_eq!(
+            hosts("Data.example.org, 127.0.0.1:8000,[::1]:80").unwrap(),
+            ["data.example.org", "127.0.0.1:8000", "[::1]:80"]
+        );
+        for wrong in ["https://data.example.org", "data.example.org/x", "*.example.org", "a,,b"] {
+            assert!(hosts(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

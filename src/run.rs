@@ -279,6 +279,9 @@ pub struct RunError {
     pub detail: String,
     /// Which class of failure it is, and so how it is retried.
     pub class: FailureClass,
+    /// How long the other side asked to be left alone, in seconds, where it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after_seconds: Option<u32>,
 }
 
 /// One partition of a run.

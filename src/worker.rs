@@ -8,7 +8,7 @@ mod probe;
 
 pub use probe::{NoProbe, Probe, Step};
 
-use crate::engine::{Engine, EngineError, Job, Report};
+use crate::engine::{Engine, EngineError, Job, Report, WebSettings};
 use crate::pipeline::{self, Definition, DefinitionError};
 use crate::run::{AttemptOutcome, ClaimToken, Decided, Mode, Progress, RetryPolicy, Run, RunError, Scope, Stage};
 use crate::store::{
@@ -35,6 +35,8 @@ pub struct WorkerSettings {
     pub slice_source_bytes: u64,
     /// The memory in bytes that rows may take while they are sorted.
     pub sort_bytes: u64,
+    /// Which sources may be read by HTTP.
+    pub web: WebSettings,
     /// How long a lease lasts without a renewal.
     pub lease: Duration,
     /// The delay before the second attempt of a run whose pipeline does not say.
@@ -206,6 +208,7 @@ impl Worker {
             checkpoints: self.warehouse.checkpoints(run),
             slice_source_bytes: self.settings.slice_source_bytes,
             sort_bytes: self.settings.sort_bytes,
+            web: self.settings.web.clone(),
         };
         match self.in_time(attempt, definition, job).await {
             Ok(report) => match self.probe.reached(Step::Staged).await {

@@ -23,6 +23,11 @@ pub(super) fn lost(detail: String) -> EngineError {
     failure(FailureClass::Lost, "engine-lost", "The engine's process died", detail)
 }
 
+/// A failure of any class.
+pub(super) fn run_error(class: FailureClass, kind: &str, title: &str, detail: String) -> RunError {
+    RunError { kind: kind.to_owned(), title: title.to_owned(), detail, class, retry_after_seconds: None }
+}
+
 fn failure(class: FailureClass, kind: &str, title: &str, detail: String) -> EngineError {
-    EngineError::Failed(RunError { kind: kind.to_owned(), title: title.to_owned(), detail, class })
+    run_error(class, kind, title, detail).into()
 }

@@ -4,8 +4,10 @@ mod child;
 mod error;
 mod polars;
 mod text;
+mod web;
 
 pub use child::{ChildEngine, serve_child};
+pub use web::WebSettings;
 
 use crate::run::{Progress, RowCounts, RunError, Scope, SourceFile, StagedPartition, Warning};
 use async_trait::async_trait;
@@ -31,6 +33,8 @@ pub struct Job {
     pub slice_source_bytes: u64,
     /// The memory in bytes that rows may take while they are sorted; more are written aside.
     pub sort_bytes: u64,
+    /// What may be read by HTTP.
+    pub web: WebSettings,
 }
 
 /// What an attempt computed. Every file named in it is written, hashed and synced, and so is the staging folder.
@@ -55,6 +59,12 @@ pub enum EngineError {
     /// It was stopped because the caller asked.
     #[error("the computation was cancelled")]
     Cancelled,
+}
+
+impl From<RunError> for EngineError {
+    fn from(error: RunError) -> Self {
+        EngineError::Failed(error)
+    }
 }
 
 /// Computes what a run needs, in a way that can be stopped at any time.

@@ -8,6 +8,7 @@ mod checkpoints;
 mod contract;
 mod convert;
 mod exact;
+mod fetch;
 mod files;
 mod lower;
 mod measures;
@@ -22,22 +23,22 @@ mod spool;
 mod time;
 
 use super::error::{compute_failure, source_failure};
+use super::web::Web;
 use super::{EngineError, Job, Report};
 use crate::partition::PartitionKey;
 use crate::pipeline::sources::{self, Slice, SourcePlan};
-use crate::pipeline::{self, Definition, Format};
-use crate::run::{Progress, Scope, Stage, StagedPartition, Totals};
+use crate::pipeline::{self, Definition, url};
+use crate::run::{Progress, RunError, Scope, Stage, StagedPartition, Totals};
 use ::polars::prelude as pl;
 use books::{Books, Intake};
 use checkpoints::{Checkpoints, SliceReport};
-use files::{LocalListing, LookedAt, Stamp};
+use files::{LookedAt, SourceFiles, Stamp};
 use rows::Rows;
-use scope::Allowed;
 use sorting::Sorter;
 use split::{sorted, split};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicU64;
 
 /// Hears how far the attempt is; `rows_read` moves by itself while rows are read.
 pub(super) trait Listener {
@@ -49,19 +50,34 @@ pub(super) trait Listener {
     fn rows_read(&self) -> Arc<AtomicU64>;
 }
 
-/// Computes a job in this process.
+/// Computes a job in this process. What it says of URLs it says without their queries.
 pub(super) fn compute(job: &Job, listener: &dyn Listener) -> Result<Report, EngineError> {
+    match compute_all(job, listener) {
+        Ok(mut report) => {
+            report.sources.iter_mut().for_each(|file| file.path = url::shown(&file.path).to_owned());
+            report.warnings.iter_mut().for_each(|warning| warning.detail = url::shown_in(&warning.detail));
+            Ok(report)
+        }
+        Err(EngineError::Failed(error)) => {
+            Err(EngineError::Failed(RunError { detail: url::shown_in(&error.detail), ..error }))
+        }
+        Err(EngineError::Cancelled) => Err(EngineError::Cancelled),
+    }
+}
+
+fn compute_all(job: &Job, listener: &dyn Listener) -> Result<Report, EngineError> {
     let definition = pipeline::parse(&job.definition, "the stored definition").map_err(|errors| {
         let detail = errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
         compute_failure("definition-refused", "The stored definition is refused by this version", detail)
     })?;
     let mut progress = Progress::at(Stage::Listing);
     listener.at(&progress);
-    let listing = LocalListing { root: &job.source_root };
-    let plan = sources::plan(&definition, &job.scope, &listing).map_err(EngineError::Failed)?;
+    let web = Web::new(&job.web)?;
+    let sources = SourceFiles::new(&job.source_root, &web);
+    let plan = sources::plan(&definition, &job.scope, &sources)?;
     progress.files = plan.files.len() as u64;
     let checkpoints = Checkpoints::new(&definition, job);
-    let mut attempt = Attempt { definition: &definition, job, listener, checkpoints, progress, staged: 0 };
+    let mut attempt = Attempt { definition: &definition, job, listener, sources, checkpoints, progress, staged: 0 };
     let whole = attempt.all_slices(&plan)?;
     output::sync_folder(&job.staging)?;
 
@@ -101,6 +117,7 @@ struct Attempt<'a> {
     definition: &'a Definition,
     job: &'a Job,
     listener: &'a dyn Listener,
+    sources: SourceFiles<'a>,
     checkpoints: Checkpoints<'a>,
     progress: Progress,
     /// How many files are staged.
@@ -122,10 +139,10 @@ impl Attempt<'_> {
                 Work::ToDo(files) => {
                     let files = match files {
                         Some(files) => files,
-                        None => self.spool(&slice, &stamps)?,
+                        None => self.fetch(&slice, &stamps)?,
                     };
                     let report = self.compute(&files)?;
-                    files.iter().filter(|file| file.is_text()).try_for_each(|file| output::remove(&file.path))?;
+                    fetch::remove_copies(&files)?;
                     if cut {
                         self.checkpoints.keep(&slice, &stamps, &report)?;
                         self.listener.step(&format!("checkpointed-{}", number + 1))?;
@@ -143,18 +160,17 @@ impl Attempt<'_> {
     /// The slices, those of earlier attempts staged. The files of the others are looked at before any of them is read, so
     /// that one that does not keep the contract is found out at once.
     fn parts(&mut self, plan: &SourcePlan) -> Result<Vec<Part>, EngineError> {
-        let root = &self.job.source_root;
         let mut stamps = BTreeMap::new();
         for file in &plan.files {
-            stamps.insert(file.path.as_str(), Stamp::before(root, file)?);
+            stamps.insert(file.path.as_str(), self.sources.stamp(file)?);
         }
         let bytes: Vec<u64> =
-            plan.files.iter().filter_map(|file| stamps.get(file.path.as_str())).map(|s| s.bytes).collect();
+            plan.files.iter().filter_map(|file| stamps.get(file.path.as_str())).map(Stamp::bytes).collect();
         let slices = plan.slices(&self.job.scope, &bytes, self.job.slice_source_bytes);
         let cut = slices.len() > 1;
         let mut out = Vec::new();
         for slice in slices {
-            let stamps: Vec<Stamp> = slice.files.iter().filter_map(|f| stamps.get(f.path.as_str())).copied().collect();
+            let stamps: Vec<Stamp> = slice.files.iter().filter_map(|f| stamps.get(f.path.as_str())).cloned().collect();
             let taken = if cut { self.checkpoints.take(&slice, &stamps, self.staged)? } else { None };
             let work = match taken {
                 Some(report) => {
@@ -162,65 +178,17 @@ impl Attempt<'_> {
                     self.progress.partitions_taken_over += report.partitions.len() as u64;
                     Work::TakenOver(report)
                 }
-                None if self.definition.source.format != Format::Parquet => Work::ToDo(None),
-                None => Work::ToDo(Some(self.look_at(&slice, &stamps)?)),
+                None if self.is_read_in_place(&stamps) => {
+                    let places = self.places(&slice, &stamps);
+                    Work::ToDo(Some(self.look_at(places)?))
+                }
+                None => Work::ToDo(None),
             };
             out.push(Part { slice, stamps, work });
         }
         self.progress.partitions = self.progress.partitions_taken_over;
         self.progress.partitions_staged = self.progress.partitions_taken_over;
         Ok(out)
-    }
-
-    fn look_at(&mut self, slice: &Slice, stamps: &[Stamp]) -> Result<Vec<LookedAt>, EngineError> {
-        let mut files = Vec::new();
-        for (planned, stamp) in slice.files.iter().zip(stamps) {
-            let allowed = Allowed::of(&self.definition.partition, &slice.scope, &planned.serves);
-            files.push(LookedAt::open(self.definition, &self.job.source_root, planned.clone(), allowed, *stamp)?);
-        }
-        self.progress.rows += files.iter().map(LookedAt::rows).sum::<u64>();
-        Ok(files)
-    }
-
-    /// Reads the text files of a slice, as many at a time as there are processors.
-    fn spool(&mut self, slice: &Slice, stamps: &[Stamp]) -> Result<Vec<LookedAt>, EngineError> {
-        self.progress.stage = Stage::Scanning;
-        self.listener.at(&self.progress);
-        let (definition, job, rows_read) = (self.definition, self.job, self.listener.rows_read());
-        let next = AtomicUsize::new(0);
-        let one = |at: usize| -> Option<Result<(usize, LookedAt), EngineError>> {
-            let (planned, stamp) = (slice.files.get(at)?, stamps.get(at)?);
-            let allowed = Allowed::of(&definition.partition, &slice.scope, &planned.serves);
-            let to = job.staging.join(format!("source-{at:05}"));
-            let file = LookedAt::spool(
-                definition,
-                &job.source_root,
-                planned.clone(),
-                allowed,
-                *stamp,
-                (to, rows_read.as_ref()),
-            );
-            Some(file.map(|file| (at, file)))
-        };
-        let work = || -> Result<Vec<(usize, LookedAt)>, EngineError> {
-            std::iter::from_fn(|| one(next.fetch_add(1, Ordering::Relaxed))).collect()
-        };
-        let workers = std::thread::available_parallelism().map_or(1, usize::from).min(slice.files.len());
-        let done: Vec<_> = std::thread::scope(|scope| {
-            let workers: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
-            workers
-                .into_iter()
-                .map(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-                .collect()
-        });
-        let mut files = Vec::new();
-        for done in done {
-            files.extend(done?);
-        }
-        files.sort_by_key(|(at, _)| *at);
-        let files: Vec<LookedAt> = files.into_iter().map(|(_, file)| file).collect();
-        self.progress.rows += files.iter().map(LookedAt::rows).sum::<u64>();
-        Ok(files)
     }
 
     /// Computes a slice and stages its files.

@@ -6,6 +6,7 @@ mod load;
 pub mod sources;
 mod template;
 mod types;
+pub mod url;
 pub mod value;
 
 pub use expr::{Expr, Function, Literal};

@@ -6,24 +6,24 @@ mod tests;
 
 pub use slices::Slice;
 
+use super::url::is_url;
 use super::{Definition, SourcePath, Template};
 use crate::partition::{PartitionKey, PartitionValue, Period};
 use crate::run::{FailureClass, RunError, Scope};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
 use std::ops::RangeInclusive;
 
 /// How many missing files an error names.
 const MAX_NAMED: usize = 3;
 
-/// What the planner asks of the file system. Paths are as the pipeline writes them; relative ones start at the source
-/// root.
+/// What the planner asks of the file system and of other servers. Paths are as the pipeline writes them; relative ones
+/// start at the source root.
 pub trait Listing {
-    /// Whether this path names a file.
-    fn is_file(&self, path: &str) -> std::io::Result<bool>;
+    /// Whether each of these paths names a file. They are asked for together, since an answer may have a long way.
+    fn are_files(&self, paths: &[String]) -> Result<Vec<bool>, RunError>;
     /// The files that match this glob, sorted by path, without hidden files.
-    fn glob(&self, pattern: &str) -> std::io::Result<Vec<String>>;
+    fn glob(&self, pattern: &str) -> Result<Vec<String>, RunError>;
 }
 
 /// The partitions that a file is a source of.
@@ -78,7 +78,8 @@ impl SourcePlan {
     }
 }
 
-/// Plans the files of a run. Errors are source failures (`source-missing`), in class `source`.
+/// Plans the files of a run. Files that are not there are a source failure (`source-missing`); what the listing cannot
+/// answer is its own error.
 pub fn plan(definition: &Definition, scope: &Scope, listing: &dyn Listing) -> Result<SourcePlan, RunError> {
     let mut plan = Planner { definition, listing, files: BTreeMap::new(), missing: Vec::new() };
     match scope {
@@ -123,49 +124,52 @@ impl<'a> Planner<'a> {
             self.files.insert(path, Serving::Scope);
         }
         for template in self.templates() {
-            let mut there = BTreeMap::new();
+            let there = self.there(template, keys)?;
             for key in keys {
-                self.overwrite_one(template, key, &mut there)?;
+                self.overwrite_one(template, key, &there);
             }
         }
         Ok(())
     }
 
-    /// The files of a template for one partition; `there` remembers which were found.
-    fn overwrite_one(
-        &mut self,
-        template: &Template,
-        key: &PartitionKey,
-        there: &mut BTreeMap<i64, bool>,
-    ) -> Result<(), RunError> {
+    /// The periods of the partitions and their neighbours for which a template has a file.
+    fn there(&self, template: &Template, keys: &[PartitionKey]) -> Result<BTreeSet<i64>, RunError> {
+        let periods = keys.iter().filter_map(|key| self.definition.partition.period(key));
+        let indexes: BTreeSet<i64> =
+            periods.flat_map(|period| self.with_neighbours(&own_indexes(template, period))).collect();
+        let (indexes, paths): (Vec<i64>, Vec<String>) =
+            indexes.into_iter().filter_map(|index| Some((index, template.path(index)?))).unzip();
+        let found = self.listing.are_files(&paths)?;
+        Ok(indexes.into_iter().zip(found).filter_map(|(index, found)| found.then_some(index)).collect())
+    }
+
+    /// The files of a template for one partition.
+    fn overwrite_one(&mut self, template: &Template, key: &PartitionKey, there: &BTreeSet<i64>) {
         let Some(period) = self.definition.partition.period(key) else {
             self.missing.push(format!("{} has no file for {key}, which covers no time", template.text));
-            return Ok(());
+            return;
         };
         let own = own_indexes(template, period);
         for index in self.with_neighbours(&own) {
             let Some(path) = template.path(index) else {
                 continue;
             };
-            let found = match there.get(&index) {
-                Some(found) => *found,
-                None => self.listing.is_file(&path).map_err(|error| unreadable(&path, &error))?,
-            };
-            there.insert(index, found);
-            if found {
+            if there.contains(&index) {
                 self.serve_key(path, key);
             } else if own.contains(&index) {
                 self.missing.push(format!("{path} does not exist, and {key} needs it"));
             }
         }
-        Ok(())
     }
 
     fn full(&mut self) -> Result<(), RunError> {
         let untimed = self.untimed()?;
         let mut found = Vec::new();
         for template in self.templates() {
-            let paths = self.glob(&template.glob())?;
+            if is_url(&template.text) {
+                return Err(not_listed(template));
+            }
+            let paths = self.listing.glob(&template.glob())?;
             let indexes: BTreeSet<i64> = paths.iter().filter_map(|path| template.index_of(path)).collect();
             if indexes.is_empty() {
                 self.missing.push(format!("{} matches no file", template.text));
@@ -222,31 +226,33 @@ impl<'a> Planner<'a> {
 
     /// The files of plain paths and globs.
     fn untimed(&mut self) -> Result<Vec<String>, RunError> {
-        let mut files = Vec::new();
-        for path in &self.definition.source.paths {
+        let paths = &self.definition.source.paths;
+        let plain = paths.iter().filter_map(|path| if let SourcePath::Plain(path) = path { Some(path) } else { None });
+        let (mut files, absent) = self.told_apart(plain.cloned().collect())?;
+        self.missing.extend(absent.into_iter().map(|path| format!("{path} does not exist")));
+        for path in paths {
             match path {
-                SourcePath::Plain(path) => match self.listing.is_file(path) {
-                    Ok(true) => files.push(path.clone()),
-                    Ok(false) => self.missing.push(format!("{path} does not exist")),
-                    Err(error) => return Err(unreadable(path, &error)),
-                },
                 SourcePath::Glob(pattern) => {
                     let before = files.len();
-                    files.extend(self.glob(pattern)?.into_iter().filter(|path| is_data(pattern, path)));
+                    files.extend(self.listing.glob(pattern)?.into_iter().filter(|path| is_data(pattern, path)));
                     if files.len() == before {
                         self.missing.push(format!(
                             "{pattern} matches no file (names that start with . or _ or end in .crc do not count)"
                         ));
                     }
                 }
-                SourcePath::Template(_) => {}
+                SourcePath::Plain(_) | SourcePath::Template(_) => {}
             }
         }
         Ok(files)
     }
 
-    fn glob(&self, pattern: &str) -> Result<Vec<String>, RunError> {
-        self.listing.glob(pattern).map_err(|error| unreadable(pattern, &error))
+    /// Those of the paths that name a file, and the others.
+    fn told_apart(&self, paths: Vec<String>) -> Result<(Vec<String>, Vec<String>), RunError> {
+        let found = self.listing.are_files(&paths)?;
+        let (there, absent): (Vec<_>, Vec<_>) = paths.into_iter().zip(found).partition(|(_, found)| *found);
+        let names = |of: Vec<(String, bool)>| of.into_iter().map(|(path, _)| path).collect();
+        Ok((names(there), names(absent)))
     }
 
     fn templates(&self) -> Vec<&'a Template> {
@@ -305,10 +311,25 @@ fn is_data(pattern: &str, path: &str) -> bool {
     !path.ends_with(".crc") && !path.split('/').skip(fixed).any(hidden)
 }
 
-fn unreadable(path: &str, error: &io::Error) -> RunError {
-    failure("source-unreachable", "A source cannot be read", format!("{path}: {error}"))
+/// A rebuild of the whole table needs all files that there are.
+fn not_listed(template: &Template) -> RunError {
+    let detail = format!(
+        "{}: mode full takes every file that a template matches, and no server lists them; expected mode overwrite with the \
+         partitions, or plain URLs",
+        template.text
+    );
+    RunError {
+        class: FailureClass::Compute,
+        ..failure("source-not-listed", "The source files cannot be listed", detail)
+    }
 }
 
 fn failure(kind: &str, title: &str, detail: String) -> RunError {
-    RunError { kind: kind.to_owned(), title: title.to_owned(), detail, class: FailureClass::Source }
+    RunError {
+        kind: kind.to_owned(),
+        title: title.to_owned(),
+        detail,
+        class: FailureClass::Source,
+        retry_after_seconds: None,
+    }
 }

@@ -1,6 +1,6 @@
 //! Templates: paths with strftime fields, one file per period.
 
-use super::{SourcePath, Template, TemplateUnit};
+use super::{SourcePath, Template, TemplateUnit, url};
 use crate::partition::Grain;
 use chrono::{Datelike, NaiveDateTime, Timelike};
 
@@ -17,10 +17,12 @@ impl SourcePath {
         if written.is_empty() || written.contains('\0') {
             return Err("expected a path, found an empty text or a NUL character".to_owned());
         }
-        let written = tidy(written);
+        let url = url::tidy(written)?;
+        let is_url = url.is_some();
+        let written = url.unwrap_or_else(|| tidy(written));
         let pieces = pieces(&written)?;
         let text: String = pieces.iter().map(|piece| if let Piece::Text(text) = piece { text } else { "" }).collect();
-        let is_glob = text.contains(['*', '?', '[']);
+        let is_glob = !is_url && text.contains(['*', '?', '[']);
         let is_template = pieces.iter().any(|piece| matches!(piece, Piece::Field { .. }));
         match (is_glob, is_template) {
             (false, false) => Ok(SourcePath::Plain(text)),
@@ -31,6 +33,13 @@ impl SourcePath {
             (false, true) => Ok(SourcePath::Template(Template { unit: unit(&pieces)?, text: written })),
             (true, true) => Err(format!("{written} has both * ? [ and strftime fields, expected one kind")),
         }
+    }
+}
+
+impl SourcePath {
+    /// Whether it is a template of URLs: which of them there are nobody lists.
+    pub fn is_url_template(&self) -> bool {
+        matches!(self, SourcePath::Template(template) if url::is_url(&template.text))
     }
 }
 
@@ -198,6 +207,7 @@ mod tests {
         let parse = |text| SourcePath::parse(text).unwrap();
         assert_eq!(parse("./data//a.parquet"), SourcePath::Plain("data/a.parquet".to_owned()));
         assert_eq!(parse("/data/../100%%.parquet"), SourcePath::Plain("/data/../100%.parquet".to_owned()));
+        assert_eq!(parse("HTTP://H/./a%%20b//c?d="), SourcePath::Plain("http://h/./a%20b//c?d=".to_owned()));
         assert_eq!(parse("data/**/[ab]?.parquet"), SourcePath::Glob("data/**/[ab]?.parquet".to_owned()));
         for (text, unit) in [
             ("%Y", TemplateUnit::Year),
@@ -223,6 +233,8 @@ mod tests {
             ("[a", "is no glob"),
             ("%Y%-m%d", "names cannot be told apart"),
             ("%Y-%-m1", "names cannot be told apart"),
+            ("https://h/a%20b", "%2 is no field"),
+            ("https://h/%Y-%m/*.parquet", "no server lists"),
         ] {
             let error = SourcePath::parse(text).unwrap_err();
             assert!(error.contains(reason), "{text}: {error}");
@@ -237,11 +249,14 @@ mod tests {
             ("%Y/%Y-%m-%d%%", "2024/2024-02-29%"),
             ("raw/%Y-%m-%d-%-H.json.gz", "raw/2015-01-01-0.json.gz"),
             ("raw/%Y-%m-%d-%-H.json.gz", "raw/2015-01-01-23.json.gz"),
+            ("https://h/%Y-%m-%d-%-H.json.gz?day=%d", "https://h/2015-01-02-0.json.gz?day=02"),
         ] {
             let template = template(text);
             let index = template.index_of(path).unwrap();
             assert_eq!(template.path(index).as_deref(), Some(path));
-            assert!(glob::Pattern::new(&template.glob()).unwrap().matches(path), "{}", template.glob());
+            if !url::is_url(text) {
+                assert!(glob::Pattern::new(&template.glob()).unwrap().matches(path), "{}", template.glob());
+            }
         }
         let months = template("y%Y-%m");
         assert_eq!(months.index_of("y2024-02"), Some(2024 * 12 + 1));

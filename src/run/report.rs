@@ -101,14 +101,17 @@ impl RowCounts {
 /// A source file that was read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceFile {
-    /// Its path as the pipeline names it, relative to the source root where it lies below it.
+    /// Its path as the pipeline names it, relative to the source root where it lies below it; a URL without its query.
     pub path: String,
     /// Its size in bytes.
     pub bytes: u64,
     /// Its rows.
     pub rows: u64,
-    /// When it was last written.
-    pub modified: DateTime<Utc>,
+    /// When it was last written; none where its server does not say.
+    pub modified: Option<DateTime<Utc>>,
+    /// What its server calls this version of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub etag: Option<String>,
 }
 
 /// Something that a reader of the run should look at.

@@ -42,15 +42,23 @@ pub struct RetryRule {
 
 impl RetryRule {
     /// The delay after the `failures`-th failure of this class, doubled each time up to the longest, or none where the
-    /// attempts are used up. `jitter` in 0..1 spreads it over the upper half.
-    pub fn delay(&self, failures: u32, default_delay_seconds: u32, jitter: f64) -> Option<Duration> {
+    /// attempts are used up. `jitter` in 0..1 spreads it over the upper half. Where the other side asked for so many
+    /// seconds, it is at least as long, but never longer than the longest.
+    pub fn delay(
+        &self,
+        failures: u32,
+        default_delay_seconds: u32,
+        jitter: f64,
+        asked_seconds: Option<u32>,
+    ) -> Option<Duration> {
         if failures >= self.attempts {
             return None;
         }
         let first = f64::from(self.delay_seconds.unwrap_or(default_delay_seconds));
         let doubled = first * 2f64.powi(i32::try_from(failures.saturating_sub(1).min(30)).unwrap_or(30));
         let capped = doubled.min(f64::from(self.max_delay_seconds));
-        Some(Duration::from_secs_f64(capped * (0.75 + 0.25 * jitter.clamp(0.0, 1.0))))
+        let asked = Duration::from_secs(asked_seconds.unwrap_or(0).min(self.max_delay_seconds).into());
+        Some(Duration::from_secs_f64(capped * (0.75 + 0.25 * jitter.clamp(0.0, 1.0))).max(asked))
     }
 }
 
@@ -94,8 +102,10 @@ mod tests {
     #[test]
     fn delays_double_up_to_the_longest_and_stop_with_the_attempts() {
         let rule = RetryRule { attempts: 4, delay_seconds: None, max_delay_seconds: 100 };
-        let seconds = |n| rule.delay(n, 30, 1.0).map(|d| d.as_secs());
+        let seconds = |n| rule.delay(n, 30, 1.0, None).map(|d| d.as_secs());
         assert_eq!([seconds(1), seconds(2), seconds(3), seconds(4)], [Some(30), Some(60), Some(100), None]);
-        assert!(rule.delay(1, 30, 0.0) < rule.delay(1, 30, 1.0), "jitter spreads the retries");
+        assert!(rule.delay(1, 30, 0.0, None) < rule.delay(1, 30, 1.0, None), "jitter spreads the retries");
+        let asked = |n, seconds| rule.delay(n, 30, 0.0, Some(seconds)).map(|d| d.as_secs());
+        assert_eq!([asked(1, 5), asked(1, 70), asked(1, 1000), asked(4, 5)], [Some(22), Some(70), Some(100), None]);
     }
 }

@@ -160,6 +160,7 @@ impl Head {
             title: "The worker was lost".to_owned(),
             detail: "it ended without a word from its worker".to_owned(),
             class: FailureClass::Lost,
+            retry_after_seconds: None,
         };
         let error = ended.error.clone().unwrap_or_else(said_nothing);
         let (attempt, lost, max) = (self.attempts, self.lost_workers, ended.max_lost_workers);

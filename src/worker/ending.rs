@@ -37,7 +37,7 @@ impl Worker {
             }
         };
         let rule = attempt.retry.rule(error.class);
-        let delay = rule.delay(failures, self.settings.retry_delay_seconds, jitter());
+        let delay = rule.delay(failures, self.settings.retry_delay_seconds, jitter(), error.retry_after_seconds);
         self.end(attempt.run, attempt.token, AttemptOutcome::Failed, Some(error), delay).await;
     }
 
@@ -120,7 +120,13 @@ fn jitter() -> f64 {
 }
 
 pub(super) fn compute_error(kind: &str, title: &str, detail: String) -> RunError {
-    RunError { kind: kind.to_owned(), title: title.to_owned(), detail, class: FailureClass::Compute }
+    RunError {
+        kind: kind.to_owned(),
+        title: title.to_owned(),
+        detail,
+        class: FailureClass::Compute,
+        retry_after_seconds: None,
+    }
 }
 
 /// A run that takes too long takes as long the next time.
@@ -133,7 +139,13 @@ pub(super) fn time_limit(seconds: u32) -> RunError {
 }
 
 pub(super) fn service_error(kind: &str, title: &str, detail: String) -> RunError {
-    RunError { kind: kind.to_owned(), title: title.to_owned(), detail, class: FailureClass::Service }
+    RunError {
+        kind: kind.to_owned(),
+        title: title.to_owned(),
+        detail,
+        class: FailureClass::Service,
+        retry_after_seconds: None,
+    }
 }
 
 /// What somebody must put right first is not tried again and again.

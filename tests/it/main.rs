@@ -10,6 +10,7 @@ mod order;
 mod proxy;
 mod sample;
 mod service;
+mod site;
 mod store;
 mod table;
 mod tidy;

@@ -4,15 +4,19 @@ use super::contract::{self, Found};
 use super::scope::Allowed;
 use super::spool::spool;
 use crate::engine::EngineError;
-use crate::engine::error::source_failure;
+use crate::engine::error::{run_error, source_failure};
+use crate::engine::web::{Web, WebStamp};
 use crate::pipeline::Definition;
 use crate::pipeline::sources::{Listing, PlannedFile};
-use crate::run::SourceFile;
+use crate::pipeline::url::{is_url, shown};
+use crate::run::{FailureClass, RunError, SourceFile};
 use ::polars::io::SerReader;
 use ::polars::io::parquet::metadata::FileMetadataRef;
 use ::polars::prelude as pl;
 use chrono::{DateTime, Utc};
 use serde::Serialize;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::fs::File;
 use std::io;
@@ -21,13 +25,29 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-/// Sources on the local disk.
-pub(super) struct LocalListing<'a> {
-    /// Where relative paths start.
-    pub(super) root: &'a Path,
+/// Sources on the local disk and of other servers.
+pub(super) struct SourceFiles<'a> {
+    root: &'a Path,
+    /// The way to other servers.
+    pub(super) web: &'a Web<'a>,
+    /// What the servers said of their files, by URL.
+    asked: RefCell<BTreeMap<String, WebStamp>>,
 }
 
-impl Listing for LocalListing<'_> {
+impl<'a> SourceFiles<'a> {
+    /// Relative paths start at `root`.
+    pub(super) fn new(root: &'a Path, web: &'a Web<'a>) -> Self {
+        Self { root, web, asked: RefCell::default() }
+    }
+
+    /// The stamp of a planned file, before anything of it is read.
+    pub(super) fn stamp(&self, planned: &PlannedFile) -> Result<Stamp, EngineError> {
+        if let Some(stamp) = self.asked.borrow().get(&planned.path) {
+            return Ok(Stamp::Web(stamp.clone()));
+        }
+        LocalStamp::of(&self.root.join(&planned.path)).map(Stamp::Local).map_err(|e| unreadable(planned, &e))
+    }
+
     fn is_file(&self, path: &str) -> io::Result<bool> {
         match std::fs::metadata(self.root.join(path)) {
             Ok(found) if found.is_file() => Ok(true),
@@ -40,7 +60,7 @@ impl Listing for LocalListing<'_> {
         }
     }
 
-    fn glob(&self, pattern: &str) -> io::Result<Vec<String>> {
+    fn matching(&self, pattern: &str) -> io::Result<Vec<String>> {
         let root = glob::Pattern::escape(&self.root.to_string_lossy());
         let absolute = if Path::new(pattern).is_absolute() { pattern.to_owned() } else { format!("{root}/{pattern}") };
         let options = glob::MatchOptions {
@@ -66,24 +86,85 @@ impl Listing for LocalListing<'_> {
     }
 }
 
+impl Listing for SourceFiles<'_> {
+    fn are_files(&self, paths: &[String]) -> Result<Vec<bool>, RunError> {
+        let urls: Vec<&str> = paths.iter().map(String::as_str).filter(|path| is_url(path)).collect();
+        let stamps = self.web.ask(&urls)?;
+        let there = urls.iter().zip(stamps).filter_map(|(url, stamp)| Some(((*url).to_owned(), stamp?)));
+        self.asked.borrow_mut().extend(there);
+        let is_there = |path: &String| match is_url(path) {
+            true => Ok(self.asked.borrow().contains_key(path)),
+            false => self.is_file(path).map_err(|e| unreachable(path, &e)),
+        };
+        paths.iter().map(is_there).collect()
+    }
+
+    fn glob(&self, pattern: &str) -> Result<Vec<String>, RunError> {
+        self.matching(pattern).map_err(|e| unreachable(pattern, &e))
+    }
+}
+
+fn unreachable(path: &str, error: &io::Error) -> RunError {
+    let detail = format!("{path}: {error}");
+    run_error(FailureClass::Source, "source-unreachable", "A source cannot be read", detail)
+}
+
 /// What tells whether a file was changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub(super) enum Stamp {
+    Local(LocalStamp),
+    Web(WebStamp),
+}
+
+impl Stamp {
+    /// The size of the file; 0 where its server does not say.
+    pub(super) fn bytes(&self) -> u64 {
+        match self {
+            Stamp::Local(stamp) => stamp.bytes,
+            Stamp::Web(stamp) => stamp.bytes.unwrap_or(0),
+        }
+    }
+}
+
+/// The stamp of a file on the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub(super) struct Stamp {
-    pub(super) bytes: u64,
+pub(super) struct LocalStamp {
+    bytes: u64,
     seconds: i64,
     nanoseconds: i64,
     inode: u64,
 }
 
-impl Stamp {
-    /// The stamp of a planned file, before anything of it is read.
-    pub(super) fn before(root: &Path, planned: &PlannedFile) -> Result<Self, EngineError> {
-        Self::of(&root.join(&planned.path)).map_err(|e| unreadable(planned, &e))
-    }
-
+impl LocalStamp {
     fn of(path: &Path) -> io::Result<Self> {
         let found = std::fs::metadata(path)?;
         Ok(Self { bytes: found.len(), seconds: found.mtime(), nanoseconds: found.mtime_nsec(), inode: found.ino() })
+    }
+
+    fn modified(&self) -> Option<DateTime<Utc>> {
+        DateTime::<Utc>::from_timestamp(self.seconds, u32::try_from(self.nanoseconds).unwrap_or(0))
+    }
+}
+
+/// A planned file, and where it is read.
+pub(super) struct Place {
+    pub(super) planned: PlannedFile,
+    pub(super) allowed: Allowed,
+    pub(super) stamp: Stamp,
+    /// The file, or its download.
+    pub(super) bytes_at: PathBuf,
+    /// The rows of a text file, once they are read; the caller's to remove.
+    pub(super) rows_at: Option<PathBuf>,
+}
+
+impl Place {
+    /// What must be downloaded, and whereto.
+    pub(super) fn download(&self) -> Option<(&WebStamp, PathBuf)> {
+        match &self.stamp {
+            Stamp::Local(_) => None,
+            Stamp::Web(stamp) => Some((stamp, self.bytes_at.clone())),
+        }
     }
 }
 
@@ -91,9 +172,10 @@ impl Stamp {
 pub(super) struct LookedAt {
     /// What was planned for it.
     pub(super) planned: PlannedFile,
-    /// Where its rows are: it, or the file that it was read into.
+    /// Where its rows are: it, its download, or the file that its text was read into.
     pub(super) path: PathBuf,
     source: PathBuf,
+    bytes: u64,
     /// What is wrong with the first lines of a text file in which something is.
     pub(super) faults: Vec<String>,
     /// The partitions that its rows may go to.
@@ -108,41 +190,34 @@ pub(super) struct LookedAt {
 }
 
 impl LookedAt {
-    /// Reads a file's schema and holds it against the contract.
-    pub(super) fn open(
-        definition: &Definition,
-        root: &Path,
-        planned: PlannedFile,
-        allowed: Allowed,
-        stamp: Stamp,
-    ) -> Result<Self, EngineError> {
-        let source = root.join(&planned.path);
-        let (metadata, schema) = footer(&source, &planned)?;
-        let found = contract::of_parquet(definition, &planned.path, &schema)?;
+    /// Reads a file's schema and holds it against the contract. Text is read into a file of its rows before.
+    pub(super) fn open(definition: &Definition, place: Place, rows_read: &AtomicU64) -> Result<Self, EngineError> {
+        let Place { planned, allowed, stamp, bytes_at: source, rows_at } = place;
+        let bytes = std::fs::metadata(&source).map_err(|e| unreadable(&planned, &e))?.len();
+        let (path, faults) = match rows_at {
+            Some(rows_at) => {
+                let faults = spool(definition, &planned, &source, &rows_at, rows_read)?;
+                (rows_at, faults)
+            }
+            None => (source.clone(), Vec::new()),
+        };
+        let (metadata, schema) = footer(&path, &planned)?;
+        let found = match path == source {
+            true => contract::of_parquet(definition, shown(&planned.path), &schema)?,
+            false => contract::of_spool(definition),
+        };
         let row_groups = metadata.row_groups.iter().map(|g| g.num_rows() as u64).collect();
-        let (path, faults) = (source.clone(), Vec::new());
-        Ok(Self { planned, path, source, faults, allowed, row_groups, found, stamp, metadata, schema })
-    }
-
-    /// Reads a text file into a file at `to`, which is the caller's to remove.
-    pub(super) fn spool(
-        definition: &Definition,
-        root: &Path,
-        planned: PlannedFile,
-        allowed: Allowed,
-        stamp: Stamp,
-        (to, rows_read): (PathBuf, &AtomicU64),
-    ) -> Result<Self, EngineError> {
-        let faults = spool(definition, root, &planned, &to, rows_read)?;
-        let (metadata, schema) = footer(&to, &planned)?;
-        let row_groups = metadata.row_groups.iter().map(|g| g.num_rows() as u64).collect();
-        let (source, found) = (root.join(&planned.path), contract::of_spool(definition));
-        Ok(Self { planned, path: to, source, faults, allowed, row_groups, found, stamp, metadata, schema })
+        Ok(Self { planned, path, source, bytes, faults, allowed, row_groups, found, stamp, metadata, schema })
     }
 
     /// Whether it is text, read into a file of its own.
     pub(super) fn is_text(&self) -> bool {
         self.path != self.source
+    }
+
+    /// What was made of it to read it.
+    pub(super) fn copy(&self) -> Option<&PathBuf> {
+        (self.is_text() || matches!(self.stamp, Stamp::Web(_))).then_some(&self.path)
     }
 
     /// Its rows.
@@ -152,26 +227,26 @@ impl LookedAt {
 
     /// What the report says of it.
     pub(super) fn report(&self) -> SourceFile {
-        let nanoseconds = u32::try_from(self.stamp.nanoseconds).unwrap_or(0);
-        SourceFile {
-            path: self.planned.path.clone(),
-            bytes: self.stamp.bytes,
-            rows: self.rows(),
-            modified: DateTime::<Utc>::from_timestamp(self.stamp.seconds, nanoseconds).unwrap_or_default(),
-        }
+        let (modified, etag) = match &self.stamp {
+            Stamp::Local(stamp) => (stamp.modified(), None),
+            Stamp::Web(stamp) => (stamp.modified(), stamp.etag.clone()),
+        };
+        SourceFile { path: self.planned.path.clone(), bytes: self.bytes, rows: self.rows(), modified, etag }
     }
 
     /// Fails where the file is not the one that was looked at.
     pub(super) fn check_unchanged(&self) -> Result<(), EngineError> {
-        let now = Stamp::of(&self.source).ok();
-        if now == Some(self.stamp) {
+        // What was downloaded is the version that was planned with, and nobody else's.
+        let Stamp::Local(stamp) = &self.stamp else { return Ok(()) };
+        let now = LocalStamp::of(&self.source).ok();
+        if now == Some(*stamp) {
             return Ok(());
         }
         let found = now.map_or_else(|| "it is gone".to_owned(), |now| format!("it has {} bytes now", now.bytes));
         Err(source_failure(
             "source-changed",
             "A source file changed while it was read",
-            format!("{}: had {} bytes when the attempt began, {found}", self.planned.path, self.stamp.bytes),
+            format!("{}: had {} bytes when the attempt began, {found}", self.planned.path, stamp.bytes),
         ))
     }
 
@@ -215,12 +290,13 @@ mod tests {
         let mut frame = pl::DataFrame::new_infer_height(vec![pl::Series::new("x".into(), [1i64, 2]).into()]).unwrap();
         pl::ParquetWriter::new(File::create(&path).unwrap()).finish(&mut frame).unwrap();
         let planned = PlannedFile { path: "a.parquet".to_owned(), serves: Serves::Scope };
-        let stamp = Stamp::before(dir.path(), &planned).unwrap();
-        let looked_at = LookedAt::open(&definition, dir.path(), planned, Allowed::All, stamp).unwrap();
+        let stamp = Stamp::Local(LocalStamp::of(&path).unwrap());
+        let place = Place { planned, allowed: Allowed::All, stamp, bytes_at: path.clone(), rows_at: None };
+        let looked_at = LookedAt::open(&definition, place, &AtomicU64::new(0)).unwrap();
         assert_eq!(looked_at.check_unchanged(), Ok(()));
 
         let told = || looked_at.check_unchanged().unwrap_err().to_string();
-        let bytes = looked_at.stamp.bytes;
+        let bytes = looked_at.bytes;
         File::options().append(true).open(&path).unwrap().write_all(b"more").unwrap();
         assert_eq!(
             told(),

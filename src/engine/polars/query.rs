@@ -6,6 +6,7 @@ use super::files::LookedAt;
 use super::lower::{balanced, keep_type, lower};
 use super::scope::{value_name, value_of};
 use crate::partition::PartitionValue;
+use crate::pipeline::url::shown;
 use crate::pipeline::{Aggregate, Definition, Expr, SOURCE_FILE, SOURCE_LINE};
 use ::polars::io::HiveOptions;
 use ::polars::prelude as pl;
@@ -211,7 +212,7 @@ fn brought(definition: &Definition, file: &LookedAt) -> Brought {
         }
     }
     if definition.uses_source_file() {
-        out.columns.push(lit(file.planned.path.as_str()).alias(SOURCE_FILE));
+        out.columns.push(lit(shown(&file.planned.path)).alias(SOURCE_FILE));
         out.extras.push(SOURCE_FILE);
     }
     if file.is_text() {

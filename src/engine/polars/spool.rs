@@ -7,6 +7,7 @@ use crate::engine::EngineError;
 use crate::engine::error::{service_failure, source_failure};
 use crate::engine::text::{Batch, Fault, TextError, TextFile, Values};
 use crate::pipeline::sources::PlannedFile;
+use crate::pipeline::url::shown;
 use crate::pipeline::{Column, DataType, Definition};
 use ::polars::prelude as pl;
 use ::polars::prelude::{IntoColumn, NamedFrom};
@@ -20,17 +21,17 @@ const BATCH_ROWS: usize = 65_536;
 /// How many of a file's faults are kept to be told.
 const TOLD_FAULTS: usize = 5;
 
-/// Reads a text file into a new file at `to`. Answers what is wrong with the first lines in which something is, each with its
+/// Reads the text file at `from` into a new file at `to`. Answers what is wrong with the first lines in which something is, each with its
 /// line.
 pub(super) fn spool(
     definition: &Definition,
-    root: &Path,
     planned: &PlannedFile,
+    from: &Path,
     to: &Path,
     rows_read: &AtomicU64,
 ) -> Result<Vec<String>, EngineError> {
-    let path = &planned.path;
-    let opened = File::open(root.join(path)).map_err(|e| unreadable(format!("{path}: {e}")))?;
+    let path = shown(&planned.path);
+    let opened = File::open(from).map_err(|e| unreadable(format!("{path}: {e}")))?;
     let mut text = TextFile::open(Box::new(opened), path, &definition.source).map_err(failure)?;
     let failed = |e: &dyn Display| {
         let detail = format!("{}: {e}", to.display());

@@ -3,7 +3,7 @@
 use crate::http::object::member;
 use crate::http::problem::FieldError;
 use crate::partition::{KeyError, PartitionKey, PartitionSpec};
-use crate::pipeline::Definition;
+use crate::pipeline::{Definition, SourcePath};
 use crate::run::{Asked, AskedPartitions, Mode, OnOverlap};
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use std::collections::{BTreeMap, BTreeSet};
@@ -93,7 +93,13 @@ impl ListLimits {
 impl SubmitRequest {
     /// What is asked, read by a definition of the pipeline that it names; or everything that is wrong with it.
     pub(super) fn read(&self, definition: &Definition, max_partitions: usize) -> Result<Asked, Vec<FieldError>> {
-        self.read_within(definition, ListLimits::at_acceptance(max_partitions))
+        let asked = self.read_within(definition, ListLimits::at_acceptance(max_partitions))?;
+        if asked.mode == Mode::Full && definition.source.paths.iter().any(SourcePath::is_url_template) {
+            let detail = "found full, expected overwrite and the partitions: the pipeline's sources are URLs with strftime \
+                          fields, and no server lists which of them there are";
+            return Err(vec![FieldError::new("/mode", detail)]);
+        }
+        Ok(asked)
     }
 
     fn read_within(&self, definition: &Definition, limits: ListLimits) -> Result<Asked, Vec<FieldError>> {

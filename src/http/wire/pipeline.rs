@@ -1,6 +1,7 @@
 //! Pipelines: their definitions.
 
 use crate::partition::{PartitionColumn, Transform};
+use crate::pipeline::url::{shown, shown_in};
 use crate::pipeline::value::text_of;
 use crate::pipeline::{Column, CsvLayout, Definition, Format, Literal, Origin, SourcePath};
 use crate::run::{Fold, ForeignFiles};
@@ -46,8 +47,8 @@ pub(in crate::http) struct PipelineDetail<'a> {
     /// What a run does about data files of others in its partitions' folders: `fail`, or `replace` the whole folder.
     #[schema(value_type = String, example = "fail")]
     foreign_files: ForeignFiles,
-    /// The pipeline file.
-    text: &'a str,
+    /// The pipeline file, its URLs without their queries.
+    text: String,
 }
 
 /// Where the rows come from.
@@ -208,7 +209,7 @@ impl<'a> From<&'a Definition> for PipelineDetail<'a> {
             max_rejected: d.max_rejected,
             timeout_seconds: d.limits.timeout_seconds,
             foreign_files: d.foreign_files,
-            text: &d.text,
+            text: shown_in(&d.text),
         }
     }
 }
@@ -269,8 +270,8 @@ fn csv_of(format: &Format) -> Option<CsvView<'_>> {
 }
 
 fn path_text(path: &SourcePath) -> &str {
-    match path {
+    shown(match path {
         SourcePath::Plain(text) | SourcePath::Glob(text) => text,
         SourcePath::Template(template) => &template.text,
-    }
+    })
 }

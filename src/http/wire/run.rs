@@ -105,7 +105,11 @@ struct SourceView<'a> {
     path: &'a str,
     bytes: u64,
     rows: u64,
-    modified: DateTime<Utc>,
+    /// When it was last written; null where its server does not say.
+    modified: Option<DateTime<Utc>>,
+    /// What the server of a URL calls this version of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    etag: Option<&'a str>,
 }
 
 /// One try at a run by one worker.
@@ -256,7 +260,7 @@ impl<'a> From<&'a RowCounts> for RowsView<'a> {
 
 impl<'a> From<&'a SourceFile> for SourceView<'a> {
     fn from(s: &'a SourceFile) -> Self {
-        Self { path: &s.path, bytes: s.bytes, rows: s.rows, modified: s.modified }
+        Self { path: &s.path, bytes: s.bytes, rows: s.rows, modified: s.modified, etag: s.etag.as_deref() }
     }
 }
 

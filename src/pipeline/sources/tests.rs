@@ -6,15 +6,17 @@ use PartitionValue::Int;
 struct Files(BTreeSet<String>);
 
 impl Listing for Files {
-    fn is_file(&self, path: &str) -> io::Result<bool> {
-        match path {
-            "locked" => Err(io::Error::other("permission denied")),
-            _ => Ok(self.0.contains(path)),
+    fn are_files(&self, paths: &[String]) -> Result<Vec<bool>, RunError> {
+        match paths.iter().find(|path| *path == "locked") {
+            Some(path) => {
+                Err(failure("source-unreachable", "A source cannot be read", format!("{path}: permission denied")))
+            }
+            None => Ok(paths.iter().map(|path| self.0.contains(path)).collect()),
         }
     }
 
-    fn glob(&self, pattern: &str) -> io::Result<Vec<String>> {
-        let glob = glob::Pattern::new(pattern).map_err(io::Error::other)?;
+    fn glob(&self, pattern: &str) -> Result<Vec<String>, RunError> {
+        let glob = glob::Pattern::new(pattern).unwrap();
         let whole = glob::MatchOptions { require_literal_separator: true, ..glob::MatchOptions::new() };
         Ok(self.0.iter().filter(|path| glob.matches_with(path, whole)).cloned().collect())
     }

@@ -138,6 +138,7 @@ pub(super) async fn give_up_unreadable(tx: &mut Tx, id: RunId, why: &str) -> Sto
         title: "the run cannot be read".to_owned(),
         detail: why.to_owned(),
         class: FailureClass::Service,
+        retry_after_seconds: None,
     };
     if tx.execute(tx.sql.fail_unreadable, values![id, now, json(&error)?]).await? > 0 {
         close(tx, id, now, AttemptOutcome::Failed, Some(&error)).await?;

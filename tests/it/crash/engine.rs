@@ -76,5 +76,6 @@ fn job(place: &crate::service::Place, staging: &std::path::Path) -> Job {
         checkpoints: place.path("slices"),
         slice_source_bytes: u64::MAX,
         sort_bytes: 1 << 20,
+        web: refrain::engine::WebSettings::default(),
     }
 }

@@ -78,6 +78,7 @@ impl Bed {
             checkpoints: self.path("slices"),
             slice_source_bytes: u64::MAX,
             sort_bytes: 1 << 20,
+            web: refrain::engine::WebSettings::default(),
         }
     }
 

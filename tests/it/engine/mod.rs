@@ -16,3 +16,4 @@ mod slices;
 mod templates;
 mod text;
 mod times;
+mod web;

@@ -5,11 +5,11 @@ use polars::prelude::{NamedFrom, Series};
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-const COLUMNS: &str = "at = \"datetime\"\nzone = \"int32\"\nfare = \"decimal(9,2)\"\n";
-const TABLE: &str = "[partition]\nmonth = { month_of = \"at\" }\n[dimensions]\nzone = \"zone\"\n[measures]\nn = \"count(*)\"\n\
+pub(super) const COLUMNS: &str = "at = \"datetime\"\nzone = \"int32\"\nfare = \"decimal(9,2)\"\n";
+pub(super) const TABLE: &str = "[partition]\nmonth = { month_of = \"at\" }\n[dimensions]\nzone = \"zone\"\n[measures]\nn = \"count(*)\"\n\
                      fare = \"sum(fare)\"\n";
 
-fn definition(format: &str, path: &str, columns: &str, table: &str) -> String {
+pub(super) fn definition(format: &str, path: &str, columns: &str, table: &str) -> String {
     format!(
         "name = \"t\"\nmax_rejected = 0.5\n[source]\nformat = \"{format}\"\npath = \"{path}\"\n[source.columns]\n{columns}{table}"
     )
@@ -22,7 +22,7 @@ pub(super) fn write(bed: &Bed, name: &str, text: &str) {
     std::fs::write(path, bytes).unwrap();
 }
 
-fn gzip(bytes: &[u8]) -> Vec<u8> {
+pub(super) fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut gzip = Command::new("gzip").arg("-c").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut input = gzip.stdin.take().unwrap();
     std::thread::scope(|scope| {
@@ -38,7 +38,7 @@ const CSV: &str = "fare, zone ,at\n\
                    9.0999999999999996,2,2024-02-01 00:00:00\n\
                    ,2,2024-02-01 00:00:00\n";
 
-const NDJSON: &str = r#"{"at": "2024-01-31T23:59:59", "zone": 1, "fare": 10.50, "other": {"fare": [1]}}
+pub(super) const NDJSON: &str = r#"{"at": "2024-01-31T23:59:59", "zone": 1, "fare": 10.50, "other": {"fare": [1]}}
 {"zone": 1, "at": "2024-01-01 00:00:00", "fare": 1e-1}
 {"at": "2024-02-01 00:00:00", "zone": 2, "fare": 9.0999999999999996}
 {"at": "2024-02-01 00:00:00", "zone": 2, "fare": null}

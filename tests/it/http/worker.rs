@@ -59,7 +59,8 @@ impl App {
                 path: "trips_2024-02.parquet".to_owned(),
                 bytes: 1000,
                 rows: 12,
-                modified: *self.clock.lock().unwrap(),
+                modified: Some(*self.clock.lock().unwrap()),
+                etag: None,
             }],
             warnings: vec![Warning { kind: "strays-next-door".to_owned(), detail: "raise neighbours".to_owned() }],
             progress: claimed.run.progress.clone().unwrap(),
@@ -82,6 +83,7 @@ impl App {
             title: "A source is missing".to_owned(),
             detail: "trips_2024-02.parquet is not there".to_owned(),
             class: FailureClass::Source,
+            retry_after_seconds: None,
         };
         let ended = Ended { outcome: AttemptOutcome::Failed, error: Some(error), retry_after, max_lost_workers: 5 };
         let _ = self.store.end_attempt(claimed.run.id, claimed.token, &ended).await.unwrap();

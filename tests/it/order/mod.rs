@@ -115,6 +115,7 @@ impl Workers {
                 source_root: folder.path().to_owned(),
                 slice_source_bytes: u64::MAX,
                 sort_bytes: u64::MAX,
+                web: refrain::engine::WebSettings::default(),
                 lease: Duration::from_secs(30),
                 retry_delay_seconds: 1,
                 max_lost_workers: 5,

@@ -20,6 +20,7 @@ mod server;
 mod shutdown;
 mod slow;
 mod warehouse;
+mod web;
 
 pub(crate) use backup::Backup;
 use files::{Column, Trip, summed, write_parquet};

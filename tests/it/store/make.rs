@@ -139,7 +139,8 @@ pub(crate) fn decision(partitions: Vec<Decided>) -> Decision {
             path: "data/\u{0}.parquet".to_owned(),
             bytes: 64_290_804,
             rows: 10,
-            modified: "2024-03-01T00:00:00Z".parse().unwrap(),
+            modified: Some("2024-03-01T00:00:00Z".parse().unwrap()),
+            etag: Some("\"v1\"".to_owned()),
         }],
         warnings: vec![Warning { kind: "strays-next-door".to_owned(), detail: "2 rows".to_owned() }],
         progress: Progress { files: 3, rows: 10, rows_read: 9, ..Progress::at(Stage::Staging) },
@@ -152,6 +153,7 @@ pub(crate) fn error(class: FailureClass) -> RunError {
         title: "a made-up failure".to_owned(),
         detail: format!("of class {}", class.as_str()),
         class,
+        retry_after_seconds: None,
     }
 }
 
