@@ -5,9 +5,8 @@ use crate::http::{runs, submission};
 use crate::partition::{PartitionKey, PartitionSpec, folder_value};
 use crate::pipeline::sources::{self, Listing, Serves};
 use crate::pipeline::{self, Definition};
-use crate::run::{IdempotencyKey, Scope};
+use crate::run::{IdempotencyKey, RunError, Scope};
 use std::collections::BTreeMap;
-use std::io;
 use std::sync::LazyLock;
 
 /// The longest folder name that file systems take.
@@ -128,11 +127,11 @@ pub fn pipeline_file(data: &[u8]) {
 struct Everything;
 
 impl Listing for Everything {
-    fn is_file(&self, _: &str) -> io::Result<bool> {
-        Ok(true)
+    fn are_files(&self, paths: &[String]) -> Result<Vec<bool>, RunError> {
+        Ok(vec![true; paths.len()])
     }
 
-    fn glob(&self, pattern: &str) -> io::Result<Vec<String>> {
+    fn glob(&self, pattern: &str) -> Result<Vec<String>, RunError> {
         let file = pattern.replace("[0-9]", "1").replace(['*', '?'], "1");
         Ok(vec![file])
     }
