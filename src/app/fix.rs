@@ -88,7 +88,7 @@ fn to_rebuild<'a>(
 ) -> Result<(&'a Definition, &'a PartitionKey), String> {
     let Finding { kind, partition, .. } = &found.finding;
     match kind {
-        FindingKind::Missing | FindingKind::Changed => {}
+        FindingKind::Missing | FindingKind::Changed | FindingKind::Torn => {}
         FindingKind::Unknown => {
             return Err("no run is known to have made it; a run that names it replaces or clears it".to_owned());
         }

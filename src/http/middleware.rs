@@ -47,8 +47,10 @@ pub(super) fn around(routes: Router<Api>, api: &Api) -> Router<Api> {
             .layer(CatchPanicLayer::custom(on_panic))
             // Outside the body, which has a time limit of its own inside the same bound.
             .layer(from_fn_with_state(api.clone(), limit_time))
-            // Innermost: handlers find the whole body, or are not called.
-            .layer(from_fn_with_state(api.clone(), take_body)),
+            // Handlers find the whole body, or are not called.
+            .layer(from_fn_with_state(api.clone(), take_body))
+            // Innermost: what was asked is done by now, whether the client will hear of it or not.
+            .layer(from_fn_with_state(api.clone(), before_answering)),
     )
 }
 
@@ -148,6 +150,17 @@ async fn limit_time(State(api): State<Api>, request: Request, next: Next) -> Res
             tracing::warn!(seconds, "a request was given up");
             Problem::TimedOut(seconds).into_response()
         }
+    }
+}
+
+/// A named step before each answer but those to who keeps the service running.
+async fn before_answering(State(api): State<Api>, request: Request, next: Next) -> Response {
+    let route = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
+    let is_work = route.is_some_and(|route| route.starts_with("/runs") || route.starts_with("/pipelines"));
+    let response = next.run(request).await;
+    match is_work {
+        true if api.faults.reached("answering").await.is_err() => Problem::Internal.into_response(),
+        _ => response,
     }
 }
 

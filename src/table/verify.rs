@@ -7,6 +7,7 @@ use crate::partition::{PartitionKey, PartitionSpec};
 use crate::run::CatalogEntry;
 use serde::Serialize;
 use std::collections::BTreeSet;
+use std::os::unix::fs::FileExt;
 
 /// Something in a table or in the warehouse that is not as it should be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -28,8 +29,10 @@ pub struct Finding {
 pub enum FindingKind {
     /// The catalog has the partition, the disk has no file.
     Missing,
-    /// The file is not the one that the catalog has.
+    /// The file is not the one that the catalog has, but whole.
     Changed,
+    /// The file is no whole Parquet file: cut short, or written over.
+    Torn,
     /// The disk has the partition, the catalog does not.
     Unknown,
     /// A data file that is no partition's.
@@ -98,11 +101,31 @@ impl Warehouse {
         self.table_folder(name).is_ok_and(|folder| disk::is_folder(&folder).unwrap_or(false))
     }
 
+    /// Whether a partition's live file begins and ends as a Parquet file does.
+    fn is_whole(&self, pipeline: &str, key: &PartitionKey) -> TableResult<bool> {
+        let path = self.live_path(pipeline, key)?;
+        let Some(file) = disk::open_regular(&path)? else { return Ok(false) };
+        let failed = |e| TableError::io("read", &path, e);
+        let bytes = file.metadata().map_err(failed)?.len();
+        let Some(last) = bytes.checked_sub(MARK.len() as u64).filter(|last| *last >= MARK.len() as u64) else {
+            return Ok(false);
+        };
+        let (mut head, mut tail) = (MARK, MARK);
+        file.read_exact_at(&mut head, 0).and_then(|()| file.read_exact_at(&mut tail, last)).map_err(failed)?;
+        Ok((head, tail) == (MARK, MARK))
+    }
+
     fn verify_entry(&self, pipeline: &str, entry: &CatalogEntry) -> TableResult<Option<Finding>> {
         let expected = &entry.content.sha256;
         let (kind, detail) = match self.live_sha256(pipeline, &entry.partition) {
             Ok(Some(found)) if found == *expected => return Ok(None),
-            Ok(Some(found)) => (FindingKind::Changed, format!("its sha256 is {found}, expected {expected}")),
+            Ok(Some(found)) if self.is_whole(pipeline, &entry.partition)? => {
+                (FindingKind::Changed, format!("its sha256 is {found}, expected {expected}"))
+            }
+            Ok(Some(found)) => (
+                FindingKind::Torn,
+                format!("it does not begin and end as a Parquet file does; its sha256 is {found}, expected {expected}"),
+            ),
             Ok(None) => (FindingKind::Missing, format!("there is no file, expected one with sha256 {expected}")),
             Err(error @ TableError::NotOurs { .. }) => (FindingKind::Changed, error.to_string()),
             Err(error) => return Err(error),
@@ -111,6 +134,9 @@ impl Warehouse {
         Ok(Some(Finding { kind, partition: Some(entry.partition.clone()), path, detail }))
     }
 }
+
+/// What a Parquet file begins and ends with.
+const MARK: [u8; 4] = *b"PAR1";
 
 fn unknown_file(spec: Option<&PartitionSpec>, file: DataFile) -> Finding {
     let partition = match (spec, file.key_text) {

@@ -84,17 +84,18 @@ impl PartitionFile {
     /// Ends the file, synced. Answers with its rows too.
     pub(super) fn finish(mut self) -> Result<(Written, u64), EngineError> {
         let mut ended = || -> pl::PolarsResult<Written> {
-            self.pending.rechunk_mut();
-            self.writer.write_batch(&self.pending)?;
+            if self.pending.height() > 0 {
+                self.pending.rechunk_mut();
+                self.writer.write_batch(&self.pending)?;
+            }
             self.writer.finish()?;
             let mut out = self.out.0.lock().unwrap_or_else(PoisonError::into_inner);
             out.flush()?;
             out.to.get_ref().sync_all()?;
             Ok(Written { bytes: out.bytes, sha256: out.sha256() })
         };
-        let rows = self.rows;
-        let path = self.path.clone();
-        ended().map(|written| (written, rows)).map_err(|e| not_written(&path, &e))
+        let written = ended();
+        written.map(|written| (written, self.rows)).map_err(|e| not_written(&self.path, &e))
     }
 }
 

@@ -63,10 +63,7 @@ pub(super) async fn submit(
 ) -> Result<Response, Problem> {
     params.only(&["wait"])?;
     let wait = Wait::asked(&params, &headers, &api.limits)?;
-    let answer = answer(&api, &headers, &body, wait).await;
-    // The run is accepted by now, whether the client will hear of it or not.
-    api.faults.reached("answering").await.map_err(|_| Problem::Internal)?;
-    answer
+    answer(&api, &headers, &body, wait).await
 }
 
 async fn answer(api: &Api, headers: &HeaderMap, body: &Bytes, wait: Wait) -> Result<Response, Problem> {

@@ -7,7 +7,8 @@ use serde_json::json;
 
 const DAYS: usize = 90;
 
-/// The engine dies while it stages the last partition but one; then its server, while the next engine is at the last.
+/// The engine dies when it has kept half of it, and while it stages the last partition but one; then its server, while the
+/// next engine is at the last.
 #[rstest]
 #[case::sqlite(Store::Sqlite)]
 #[case::postgres(Store::Postgres)]
@@ -25,20 +26,26 @@ async fn a_crash_at_partition_89_of_90_costs_one_partition(#[case] store: Store)
     }
     let body = json!({"pipeline": TABLE, "partitions": [{"from": days[0], "to": days[DAYS - 1]}]});
 
-    let (engine, server) = (place.path("engine"), place.path("server"));
-    let faults = format!("staged-89=kill@{},staged-90=delay:60000@{}", engine.display(), server.display());
+    let [kept, engine, server] = ["kept", "engine", "server"].map(|mark| place.path(mark));
+    let faults = format!(
+        "checkpointed-45=kill@{},staged-89=kill@{},staged-90=delay:60000@{}",
+        kept.display(),
+        engine.display(),
+        server.display()
+    );
     let flags = [&FLAGS[..], &["--slice-source-mb", "0", "--sweep-seconds", "1"]].concat();
     let dying = place.start_with(&flags, &[("REFRAIN_FAULT", &faults)]).await;
     let id = dying.accept("the-run", &body).await;
     until("the last partition is staged", || server.exists()).await;
     let run = dying.get(&format!("/runs/{id}")).await.json();
-    assert_eq!(run["attempts"][0]["outcome"], "lost", "{run:#}");
+    let outcomes = [0, 1].map(|attempt| run["attempts"][attempt]["outcome"].clone());
+    assert_eq!((outcomes, kept.exists()), ([json!("lost"), json!("lost")], true), "{run:#}");
     dying.kill().await;
 
     let again = place.start_with(&flags, &[]).await;
     let run = again.wait(&id).await;
     assert_eq!(run["state"], "succeeded", "{run:#}");
-    assert_eq!(run["attempts"].as_array().unwrap().len(), 3, "{run:#}");
+    assert_eq!(run["attempts"].as_array().unwrap().len(), 4, "{run:#}");
     assert_eq!(run["progress"]["partitions_taken_over"], DAYS - 1, "{run:#}");
     // Only the last day's were read.
     assert_eq!(run["progress"]["rows"], 20 + DAYS - 1, "{run:#}");

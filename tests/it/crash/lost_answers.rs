@@ -1,12 +1,13 @@
 //! The database did it, and the worker did not hear of it.
 
 use super::losing::LosingStore;
-use super::{FLAGS, NEW, assert_well, full, place, write_input};
+use super::{FLAGS, NEW, assert_well, full, overwrite, place, write_input};
 use crate::service::{Place, Store};
 use refrain::engine::ChildEngine;
 use refrain::partition::PartitionKey;
 use refrain::table::Warehouse;
 use refrain::worker::{NoProbe, Worker, WorkerSettings};
+use rstest::rstest;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -77,4 +78,31 @@ async fn succeeded_by(lease: Duration, hangs: bool) -> (Place, Arc<LosingStore>,
     shutdown.cancel();
     working.await.unwrap();
     (place, store, run)
+}
+
+/// The answers of a cancellation and of a retry are lost: what was asked is done once, and asked again it says so.
+#[rstest]
+#[case::sqlite(Store::Sqlite)]
+#[case::postgres(Store::Postgres)]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancellation_and_a_retry_whose_answers_are_lost_are_done_once(#[case] store: Store) {
+    let place = place(store).await;
+    let server = place.start_with(&["--workers", "0"], &[]).await;
+    let id = server.accept("the-run", &overwrite()).await;
+    assert!(server.stop().await.success());
+    for (what, body, state, again) in
+        [("cancel", None, "cancelled", 200), ("retry", Some(r#"{"if_attempt": 0}"#), "queued", 409)]
+    {
+        let fault = format!("answering=fail@{}", place.path(what).display());
+        let server = place.start_with(&["--workers", "0"], &[("REFRAIN_FAULT", &fault)]).await;
+        let ask = async || {
+            let path = format!("/runs/{id}/{what}");
+            server.call(reqwest::Method::POST, &path, None, body.map(str::to_owned)).await.status
+        };
+        assert_eq!(ask().await, 500, "{what}");
+        let run = server.get(&format!("/runs/{id}")).await.json();
+        assert_eq!(run["state"], state, "{run:#}");
+        assert_eq!(ask().await, again, "{what}");
+        assert!(server.stop().await.success());
+    }
 }

@@ -68,7 +68,7 @@ async fn what_is_damaged_is_made_again_and_the_rest_is_left_with_a_reason(#[case
     assert_eq!(first.status.code(), Some(1), "for some of it there is no run: {first:?}");
     let found: Vec<(Value, bool)> =
         findings(&first).iter().map(|f| (f["kind"].clone(), f["fix"]["queued_now"] == true)).collect();
-    let kinds = ["missing", "missing", "changed", "changed", "foreign", "unknown"];
+    let kinds = ["missing", "missing", "torn", "changed", "foreign", "unknown"];
     let expected: Vec<_> =
         kinds.iter().zip([false, true, true, true, false, false]).map(|(k, q)| (json!(k), q)).collect();
     assert_eq!(found, expected, "{first:?}");

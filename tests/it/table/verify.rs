@@ -1,7 +1,7 @@
 //! The catalog against the files.
 
 use super::*;
-use refrain::table::FindingKind::{Changed, Foreign, Missing, Staging, Unknown};
+use refrain::table::FindingKind::{Changed, Foreign, Missing, Staging, Torn, Unknown};
 
 #[test]
 fn a_table_that_is_as_the_catalog_says_has_no_findings() {
@@ -18,7 +18,10 @@ fn each_difference_is_found_and_named() {
     let f = Fixture::new();
     for (path, text) in [
         ("month=2024-01/part-0.parquet", "a"),
-        ("month=2024-02/part-0.parquet", "changed"),
+        ("month=2024-02/part-0.parquet", "PAR1 changed PAR1"),
+        ("month=2024-06/part-0.parquet", "PAR1 cut sh"),
+        ("month=2024-07/part-0.parquet", "begun anew PAR1"),
+        ("month=2024-08/part-0.parquet", "PAR1"),
         ("month=2024-04/part-0.parquet", "unknown"),
         ("month=2024-01/part-1.parquet", "foreign"),
         ("month=2024-5/part-0.parquet", "no key"),
@@ -30,6 +33,9 @@ fn each_difference_is_found_and_named() {
         entry("month=2024-01", "a"),
         entry("month=2024-02", "b"),
         entry("month=2024-03", "c"),
+        entry("month=2024-06", "PAR1 cut short PAR1"),
+        entry("month=2024-07", "PAR1 anew PAR1"),
+        entry("month=2024-08", "PAR1 PAR1"),
         entry("year=2023", "of an earlier definition"),
     ];
     let found = |spec: Option<&PartitionSpec>| {
@@ -42,14 +48,15 @@ fn each_difference_is_found_and_named() {
     };
     let changed = (Changed, "month=2024-02".to_owned());
     let missing = (Missing, "month=2024-03".to_owned());
+    let torn = ["06", "07", "08"].map(|month| (Torn, format!("month=2024-{month}")));
+    let damaged = [&[changed, missing][..], &torn].concat();
     let unknown = |key: &str| (Unknown, key.to_owned());
     let foreign = (Foreign, "-".to_owned());
-    assert_eq!(
-        found(Some(&monthly())),
-        [changed.clone(), missing.clone(), foreign.clone(), unknown("month=2024-04"), foreign.clone()]
-    );
+    let others = [foreign.clone(), unknown("month=2024-04"), foreign.clone()];
+    assert_eq!(found(Some(&monthly())), [&damaged[..], &others].concat());
     // Without a definition, what looks like a partition may be one.
-    assert_eq!(found(None), [changed, missing, foreign, unknown("month=2024-04"), unknown("month=2024-5")]);
+    let others = [foreign, unknown("month=2024-04"), unknown("month=2024-5")];
+    assert_eq!(found(None), [&damaged[..], &others].concat());
 }
 
 #[test]
