@@ -2,12 +2,14 @@
 
 mod fingerprint;
 mod outcome;
+mod part_file;
 mod report;
 mod retry;
 mod totals;
 
 pub use fingerprint::{Asked, AskedPartitions, Fingerprint, OnOverlap};
 pub use outcome::{Action, Decided, ForeignFiles, Outcome, decide};
+pub use part_file::PartFile;
 pub use report::{Progress, RowCounts, SourceFile, Stage, StagedPartition, Warning};
 pub use retry::{FailureClass, RetryPolicy, RetryRule};
 pub use totals::{Fold, Measured, Scalar, Totals, decimal_text};
@@ -310,6 +312,9 @@ pub struct Content {
     pub bytes: u64,
     /// Digest of the file, in hex.
     pub sha256: String,
+    /// The file's name. Left out where it is the first that there was, so that what was stored before is still the same.
+    #[serde(default, skip_serializing_if = "PartFile::is_default")]
+    pub file: PartFile,
 }
 
 /// What a partition held before a run.

@@ -5,16 +5,17 @@ mod ending;
 mod heartbeat;
 mod outcomes;
 mod probe;
+mod publishing;
 
 pub use probe::{NoProbe, Probe, Step};
 
 use crate::engine::{Engine, EngineError, Job, Report, WebSettings};
 use crate::pipeline::{self, Definition, DefinitionError};
-use crate::run::{AttemptOutcome, ClaimToken, Decided, Mode, Progress, RetryPolicy, Run, RunError, Scope, Stage};
+use crate::run::{AttemptOutcome, ClaimToken, Mode, Progress, RetryPolicy, Run, RunError, Scope, Stage};
 use crate::store::{
-    Begun, Change, ClaimRequest, Claimed, Decision, Failures, Fenced, RunStore, StoreError, StoreResult,
+    Begun, Change, ClaimRequest, Claimed, DecidedRun, Decision, Failures, Fenced, RunStore, StoreError, StoreResult,
 };
-use crate::table::{Holder, PublishLock, Published, TableError, Warehouse};
+use crate::table::{Holder, TableError, Warehouse};
 use ending::{compute_error, lease_lost, service_error, store_error, table_error, time_limit};
 use heartbeat::{Heartbeat, Hold};
 use std::future::Future;
@@ -168,7 +169,7 @@ impl Worker {
         };
         let reached = self.probe.reached(Step::Claimed).await;
         // What was decided needs no definition: recovery never depends on one that a later version may refuse.
-        let (decided_by, decided) = match (decided, reached) {
+        let decided = match (decided, reached) {
             (Some(_), Err(error)) => return self.postpone(&attempt, &error).await,
             (None, Err(error)) => return self.fail(&attempt, error).await,
             (Some(decided), Ok(())) => decided,
@@ -180,10 +181,10 @@ impl Worker {
                 attempt.retry = definition.retry;
                 let Some(report) = self.compute(&attempt, &definition).await else { return };
                 let Some(decided) = self.decide(&attempt, &definition, report).await else { return };
-                (token, decided)
+                decided
             }
         };
-        self.publish_and_finish(&attempt, decided_by, &decided).await;
+        self.publish_and_finish(&attempt, &decided).await;
     }
 
     /// Computes into the attempt's own staging folder; none where the attempt ended here.
@@ -241,7 +242,7 @@ impl Worker {
     }
 
     /// Decides what each partition becomes and records it; none where the attempt ended here.
-    async fn decide(&self, attempt: &Attempt<'_>, definition: &Definition, report: Report) -> Option<Vec<Decided>> {
+    async fn decide(&self, attempt: &Attempt<'_>, definition: &Definition, report: Report) -> Option<DecidedRun> {
         let catalog = match self.ask_again(attempt, || self.catalog(attempt, definition, &report)).await {
             Some(Ok(catalog)) => catalog,
             Some(Err(error)) => {
@@ -264,13 +265,16 @@ impl Worker {
         let Report { rows, sources, mut warnings, .. } = report;
         warnings.append(&mut told);
         let progress = attempt.progress.borrow().clone();
-        let decision = Decision { partitions: decided, rows, sources, warnings, progress };
+        let manifest = definition.output.manifest;
+        let decision = Decision { partitions: decided, manifest, rows, sources, warnings, progress };
         let begin = || self.store.begin_commit(attempt.run.id, attempt.token, &decision);
         match self.ask_again(attempt, begin).await {
             Some(Ok(Begun::Committing)) => {
                 tracing::info!(partitions = decision.partitions.len(), "decided");
                 match self.probe.reached(Step::Decided).await {
-                    Ok(()) => return Some(decision.partitions),
+                    Ok(()) => {
+                        return Some(DecidedRun { token: attempt.token, partitions: decision.partitions, manifest });
+                    }
                     Err(error) => self.postpone(attempt, &error).await,
                 }
             }
@@ -286,13 +290,13 @@ impl Worker {
 
     /// Publishes what was decided and finishes the run, both under the table's publish lock. All of it can be done
     /// again, by this worker or another.
-    async fn publish_and_finish(&self, attempt: &Attempt<'_>, decided_by: ClaimToken, decided: &[Decided]) {
+    async fn publish_and_finish(&self, attempt: &Attempt<'_>, decided: &DecidedRun) {
         let run = attempt.run;
         let name = run.pipeline.clone();
         let held_by = self.on_disk(move |warehouse| Ok(warehouse.lock_holder(&name))).await.ok().flatten();
         attempt.progress.send_modify(|p| {
             p.stage = Stage::Publishing;
-            p.partitions = decided.len() as u64;
+            p.partitions = decided.partitions.len() as u64;
             p.waiting_for = held_by.map(|holder| holder.worker);
         });
         let holder = Holder {
@@ -317,9 +321,9 @@ impl Worker {
             Some(Err(error)) => return self.postpone(attempt, &store_error(&error)).await,
             None => return self.stopped(attempt).await,
         }
-        match self.publish(attempt, &lock, decided_by, decided).await {
+        match self.publish(attempt, &lock, decided).await {
             Ok(true) => {}
-            Ok(false) => return self.staging_lost(attempt, decided).await,
+            Ok(false) => return self.staging_lost(attempt, &decided.partitions).await,
             Err(error) => return self.postpone(attempt, &error).await,
         }
         match self.ask_again(attempt, || self.store.finish(run.id, attempt.token)).await {
@@ -333,72 +337,6 @@ impl Worker {
         // A step that fails here leaves its staging to the sweeper.
         if self.probe.reached(Step::Finished).await.is_ok() {
             self.remove_staging(run).await;
-        }
-    }
-
-    /// Makes each partition as decided; false where a decided file is gone.
-    async fn publish(
-        &self,
-        attempt: &Attempt<'_>,
-        lock: &Arc<PublishLock>,
-        decided_by: ClaimToken,
-        decided: &[Decided],
-    ) -> Result<bool, RunError> {
-        let failed = |error: TableError| table_error(&error);
-        let full = attempt.run.mode == Mode::Full;
-        let staging = self.warehouse.staging(attempt.run.id, decided_by);
-        self.probe.reached(Step::Locked).await?;
-        let (asked, all) = (Arc::clone(lock), decided.to_vec());
-        self.on_disk(move |_| asked.check_foreign_files(&all)).await.map_err(failed)?;
-        self.on_disk(|warehouse| warehouse.check_identity()).await.map_err(failed)?;
-        if full {
-            let lock = Arc::clone(lock);
-            self.on_disk(move |_| lock.unmark_success()).await.map_err(failed)?;
-        }
-        for (done, partition) in decided.iter().enumerate() {
-            let (lock, staging, partition) = (Arc::clone(lock), staging.clone(), partition.clone());
-            if self.on_disk(move |_| lock.publish(&staging, &partition)).await.map_err(failed)? == Published::Gone {
-                return Ok(false);
-            }
-            attempt.progress.send_modify(|p| p.partitions_published = done as u64 + 1);
-            self.probe.reached(Step::Published(done + 1)).await?;
-        }
-        if full {
-            let lock = Arc::clone(lock);
-            self.on_disk(move |_| lock.mark_success()).await.map_err(failed)?;
-        }
-        self.probe.reached(Step::PublishedAll).await?;
-        Ok(true)
-    }
-
-    /// A decided file is gone: what is already live as decided is entered in the catalog, and the run computed again.
-    async fn staging_lost(&self, attempt: &Attempt<'_>, decided: &[Decided]) {
-        let (pipeline, all) = (attempt.run.pipeline.clone(), decided.to_vec());
-        let live = self.on_disk(move |warehouse| {
-            let mut live = Vec::new();
-            for partition in all {
-                if warehouse.is_as_decided(&pipeline, &partition)? {
-                    live.push(partition.partition);
-                }
-            }
-            // Where the disk was unmounted meanwhile, what was cleared seems to be as decided.
-            warehouse.check_identity()?;
-            Ok(live)
-        });
-        let live = match live.await {
-            Ok(live) => live,
-            Err(error) => return self.postpone(attempt, &table_error(&error)).await,
-        };
-        tracing::error!(
-            live = live.len(),
-            decided = decided.len(),
-            "a decided file is gone, the run is computed again"
-        );
-        match self.ask_again(attempt, || self.store.staging_lost(attempt.run.id, attempt.token, &live)).await {
-            Some(Ok(Fenced::Done)) => {}
-            Some(Ok(Fenced::Lost)) => lease_lost("giving the run back"),
-            Some(Err(error)) => tracing::error!(%error, "the run could not be given back; its lease will run out"),
-            None => self.stopped(attempt).await,
         }
     }
 

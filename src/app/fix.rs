@@ -6,7 +6,7 @@ use crate::config::DatabaseSettings;
 use crate::http::Pipelines;
 use crate::partition::PartitionKey;
 use crate::pipeline::Definition;
-use crate::run::{Asked, AskedPartitions, IdempotencyKey, Mode, OnOverlap, Principal, RunId, State};
+use crate::run::{Asked, AskedPartitions, IdempotencyKey, Mode, OnOverlap, PartFile, Principal, RunId, State};
 use crate::store::{
     NewRun, PostgresOptions, PostgresStore, RunStore, SqliteOptions, SqliteStore, StoredDefinition, Submitted,
 };
@@ -15,6 +15,7 @@ use anyhow::{Context, anyhow, bail};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use std::fmt;
+use std::path::Path;
 
 /// How often one partition is rebuilt for `--fix`, ever: each time has a key of its own, and they are looked through.
 const MAX_TIMES: u32 = 1000;
@@ -93,11 +94,21 @@ fn to_rebuild<'a>(
             return Err("no run is known to have made it; a run that names it replaces or clears it".to_owned());
         }
         FindingKind::Foreign => return Err("refrain removes only what it has made".to_owned()),
+        FindingKind::Manifest => {
+            return Err(
+                "the next run of the pipeline writes it anew, or removes it where it is to have none".to_owned()
+            );
+        }
         FindingKind::Staging => return Err("nothing of it is in a table".to_owned()),
     }
     let name = found.pipeline.as_deref().unwrap_or_default();
     let definition = pipelines.get(name).ok_or_else(|| format!("there is no pipeline {name}"))?;
     let key = partition.as_ref().ok_or("it is no partition's")?;
+    let file = Path::new(&found.finding.path).file_name().and_then(|name| name.to_str()).and_then(PartFile::parse);
+    let output = definition.output.part_file();
+    if file.is_some_and(|file| file != output) {
+        return Err(format!("the pipeline writes {} by now: run mode full once", output.as_str()));
+    }
     match definition.partition.parse_key(key.as_str()) {
         Ok(_) => Ok((definition, key)),
         Err(error) => Err(format!("the pipeline has other partition columns by now ({error}): run mode full once")),

@@ -168,7 +168,7 @@ async fn look(
     let partitions = entries.len();
     let (warehouse, name) = (warehouse.clone(), name.to_owned());
     let found = tokio::task::spawn_blocking(move || {
-        let found = warehouse.verify(&name, definition.as_ref().map(|d| &d.partition), &entries)?;
+        let found = warehouse.verify(&name, definition.as_deref(), &entries)?;
         let inspected = |finding| Inspected { pipeline: Some(name.clone()), finding, fix: None };
         Ok::<_, TableError>(found.into_iter().map(inspected).collect())
     });

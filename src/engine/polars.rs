@@ -95,8 +95,8 @@ fn compute_all(job: &Job, listener: &dyn Listener) -> Result<Report, EngineError
 }
 
 /// The name in staging of the n-th partition file.
-fn file_name(number: usize) -> String {
-    format!("{number:05}.parquet")
+fn file_name(definition: &Definition, number: usize) -> String {
+    format!("{number:05}.{}", definition.output.part_file().extension())
 }
 
 /// A slice with the stamps of its files, which an earlier attempt has made or which is to be computed.
@@ -237,8 +237,8 @@ impl Attempt<'_> {
                 match &mut open {
                     Some((_, file)) => file.push(part)?,
                     None => {
-                        let path = self.job.staging.join(file_name(self.staged));
-                        let mut file = output::PartitionFile::create(path, &part)?;
+                        let path = self.job.staging.join(file_name(self.definition, self.staged));
+                        let mut file = output::PartitionFile::create(path, &part, &self.definition.output)?;
                         file.push(part)?;
                         open = Some((key, file));
                     }
@@ -259,7 +259,7 @@ impl Attempt<'_> {
     ) -> Result<StagedPartition, EngineError> {
         let (written, rows) = file.finish()?;
         let source_rows = books.source_rows(&partition);
-        let file = Some(file_name(self.staged));
+        let file = Some(file_name(self.definition, self.staged));
         self.staged += 1;
         self.progress.partitions += 1;
         self.progress.partitions_staged += 1;
@@ -284,7 +284,7 @@ impl Attempt<'_> {
         self.listener.step("scanned")?;
         let mut out = Vec::new();
         for (key, mut part) in parts {
-            let name = file_name(self.staged);
+            let name = file_name(self.definition, self.staged);
             out.push(stage_one(self.definition, self.job, name, &key, &mut part, books.source_rows(&key))?);
             self.staged += 1;
             self.progress.partitions_staged += 1;
@@ -380,7 +380,7 @@ fn stage_one(
     let mut frame =
         columns.and_then(|columns| pl::DataFrame::new(part.height(), columns)).map_err(|e| engine_error(&e))?;
     frame.rechunk_mut();
-    let written = output::write(&job.staging.join(&file), &mut frame)?;
+    let written = output::write(&job.staging.join(&file), &mut frame, &definition.output)?;
     Ok(StagedPartition {
         partition: key.clone(),
         file: Some(file),

@@ -117,6 +117,13 @@ pub enum Problem {
         /// What does not fit.
         detail: String,
     },
+    /// The table that stands is cut otherwise than the pipeline says, or has files of another format.
+    LayoutChanged {
+        /// The pipeline.
+        pipeline: String,
+        /// What stands, and what the definition says.
+        detail: String,
+    },
     /// The body is longer than the limit.
     BodyTooLarge(usize),
     /// The body is not declared as JSON.
@@ -174,6 +181,7 @@ impl Problem {
             Problem::DefinitionChanged { .. } => {
                 (S::CONFLICT, "definition-changed", "The pipeline no longer has what the run names")
             }
+            Problem::LayoutChanged { .. } => (S::CONFLICT, "layout-changed", "The table has another layout"),
             Problem::BodyTooLarge(_) => (S::PAYLOAD_TOO_LARGE, "body-too-large", "The body is too large"),
             Problem::UnsupportedMediaType(_) => {
                 (S::UNSUPPORTED_MEDIA_TYPE, "unsupported-media-type", "The body is not declared as JSON")
@@ -213,6 +221,7 @@ impl Problem {
             Problem::MethodNotAllowed => "the header Allow lists the methods of this path".to_owned(),
             Problem::SlowBody(seconds) => format!("the body was not there after {seconds} s"),
             Problem::InvalidState { detail, .. } | Problem::DefinitionChanged { detail, .. } => detail.clone(),
+            Problem::LayoutChanged { pipeline, detail } => format!("table {pipeline}: {detail}"),
             Problem::OverlappingRuns(runs) => {
                 let first = runs.first().map(ToString::to_string).unwrap_or_default();
                 format!(
@@ -264,6 +273,7 @@ impl Problem {
             Problem::InvalidState { run_id, state, .. } => json!({ "run_id": run_id, "state": state }),
             Problem::OverlappingRuns(runs) => json!({ "run_ids": runs }),
             Problem::DefinitionChanged { run_id, .. } => json!({ "run_id": run_id }),
+            Problem::LayoutChanged { pipeline, .. } => json!({ "pipeline": pipeline }),
             Problem::NotReady(checks) => json!({ "ready": false, "checks": checks }),
             Problem::BodyTooLarge(limit) => json!({ "max_body_bytes": limit }),
             Problem::KeyReused { run_id, fields } => json!({ "run_id": run_id, "fields": fields }),

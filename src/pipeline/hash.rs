@@ -2,7 +2,7 @@
 //! left out. Comments, spacing and the order of keys that does not matter make no difference.
 
 use super::expr::{Expr, Literal, Node};
-use super::{Aggregate, Column, CsvLayout, Definition, Format, Origin, RowTable, SourcePath};
+use super::{Aggregate, Column, CsvLayout, Definition, Format, Origin, Output, OutputFormat, RowTable, SourcePath};
 use crate::partition::PartitionSpec;
 use crate::run::{DefinitionHash, ForeignFiles, RetryRule};
 use sha2::{Digest, Sha256};
@@ -45,6 +45,7 @@ pub(super) fn of(definition: &Definition) -> DefinitionHash {
         form.text("table.foreign_files");
         form.text(definition.foreign_files.as_str());
     }
+    output(&mut form, &definition.output);
     definition.rows.iter().for_each(|table| rows(&mut form, table));
     let mut columns: Vec<_> = definition.source.columns.iter().collect();
     columns.sort_unstable_by_key(|column| &column.name);
@@ -80,6 +81,21 @@ fn rows(form: &mut Form, table: &RowTable) {
         names(form, "dedupe.key", &dedupe.key);
         form.text(dedupe.keep.as_str());
         names(form, "dedupe.order_by", &dedupe.order_by);
+    }
+}
+
+/// What is not as it is where the pipeline says nothing.
+fn output(form: &mut Form, output: &Output) {
+    if output.format != OutputFormat::default() {
+        form.text("table.format");
+        form.text(output.format.as_str());
+        form.text(output.format.compression());
+        if let OutputFormat::Parquet { row_group_rows, .. } = output.format {
+            form.number(u64::from(row_group_rows));
+        }
+    }
+    if output.manifest {
+        form.text("table.manifest");
     }
 }
 
@@ -124,6 +140,9 @@ fn csv(form: &mut Form, layout: &CsvLayout) {
     form.count(nulls.len());
     nulls.iter().for_each(|null| form.text(null));
     form.count(usize::from(layout.empty_tail));
+    if !layout.quoted_nulls {
+        form.text("quoted_nulls");
+    }
 }
 
 /// What a column says beyond its name and type, each named, and only where it is said.

@@ -7,13 +7,16 @@ mod section;
 mod source;
 #[cfg(test)]
 mod source_tests;
+mod table;
+#[cfg(test)]
+mod table_tests;
 #[cfg(test)]
 mod tests;
 
 use super::expr::{self, Context};
 use super::{Definition, RunLimits, hash};
 use crate::partition::PartitionSpec;
-use crate::run::{DefinitionHash, ForeignFiles, RetryPolicy, RetryRule};
+use crate::run::{DefinitionHash, RetryPolicy, RetryRule};
 use section::{Errors, Section, describe};
 use toml::de::{DeTable, DeValue};
 
@@ -80,7 +83,7 @@ fn definition(root: &Section<'_>, text: &str, file: &str, errors: &mut Errors) -
     let max_rejected = max_rejected(root, errors);
     let retry = retry(root, errors);
     let limits = limits(root, errors);
-    let foreign_files = foreign_files(root, errors);
+    let table = table::read(root, errors);
     let mut names = grouping::Names::default();
     let source = source::read(root, errors);
     // Without the whole contract, errors about its columns would only repeat the first one.
@@ -98,6 +101,7 @@ fn definition(root: &Section<'_>, text: &str, file: &str, errors: &mut Errors) -
     if errors.count() > 0 {
         return None;
     }
+    let (foreign_files, output) = table?;
     let mut definition = Definition {
         name: name?,
         description,
@@ -111,7 +115,8 @@ fn definition(root: &Section<'_>, text: &str, file: &str, errors: &mut Errors) -
         max_rejected: max_rejected?,
         retry,
         limits,
-        foreign_files: foreign_files?,
+        foreign_files,
+        output,
         hash: DefinitionHash(String::new()),
         text: text.to_owned(),
     };
@@ -192,19 +197,6 @@ fn limits(root: &Section<'_>, errors: &mut Errors) -> RunLimits {
     };
     section.only(&["timeout_seconds"], errors);
     RunLimits { timeout_seconds: section.whole("timeout_seconds", 1, MAX_TIMEOUT_SECONDS, errors) }
-}
-
-fn foreign_files(root: &Section<'_>, errors: &mut Errors) -> Option<ForeignFiles> {
-    let Some(section) = root.section("table", errors) else {
-        return Some(ForeignFiles::default());
-    };
-    section.only(&["foreign_files"], errors);
-    if section.get("foreign_files").is_none() {
-        return Some(ForeignFiles::default());
-    }
-    let text = section.text("foreign_files", errors)?;
-    let wrong = || format!("expected \"fail\" or \"replace\", found {text:?}");
-    errors.take(&section.at("foreign_files"), ForeignFiles::parse(text).ok_or_else(wrong))
 }
 
 fn retry_rule(section: &Section<'_>, class: &str, rule: &mut RetryRule, errors: &mut Errors) {

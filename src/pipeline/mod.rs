@@ -3,6 +3,7 @@
 pub mod expr;
 mod hash;
 mod load;
+mod output;
 pub mod sources;
 mod template;
 mod types;
@@ -11,10 +12,11 @@ pub mod value;
 
 pub use expr::{Expr, Function, Literal};
 pub use load::{DefinitionError, parse};
+pub use output::{LayoutChange, Output, OutputFormat, ParquetCompression, TextCompression};
 pub use types::{Column, DataType, Origin};
 
-use crate::partition::PartitionSpec;
-use crate::run::{DefinitionHash, Fold, ForeignFiles, RetryPolicy};
+use crate::partition::{PartitionKey, PartitionSpec};
+use crate::run::{DefinitionHash, Fold, ForeignFiles, PartFile, RetryPolicy};
 
 /// A checked pipeline definition. One that exists can be executed.
 #[derive(Debug, Clone)]
@@ -45,6 +47,8 @@ pub struct Definition {
     pub limits: RunLimits,
     /// What becomes of data files of others in the folders of its partitions.
     pub foreign_files: ForeignFiles,
+    /// What its files are.
+    pub output: Output,
     /// The sha256 of the parsed definition in canonical form; comments, order of keys, spacing and the description do
     /// not change it.
     pub hash: DefinitionHash,
@@ -66,6 +70,17 @@ impl Definition {
     /// Whether an expression uses [`SOURCE_LINE`], the row's line in its file from 1 (Parquet: its number), as int64.
     pub fn uses_source_line(&self) -> bool {
         self.uses(SOURCE_LINE)
+    }
+
+    /// How a partition that stands in the table, in a file of that name, differs from what this definition makes; none where
+    /// the two go together.
+    pub fn layout_change(&self, partition: &PartitionKey, file: PartFile) -> Option<LayoutChange> {
+        let (partition, expected) = (partition.clone(), self.output.part_file());
+        if self.partition.values(&partition).is_none() {
+            let names = self.partition.columns().iter().map(|column| column.name.as_str()).collect::<Vec<_>>();
+            return Some(LayoutChange::Columns { partition, expected: names.join(", ") });
+        }
+        (file != expected).then_some(LayoutChange::File { partition, found: file, expected })
     }
 
     fn uses(&self, name: &str) -> bool {
@@ -123,15 +138,24 @@ pub struct CsvLayout {
     pub delimiter: u8,
     /// What is around fields that hold delimiters, quotes (doubled) or line ends; none where quotes are mere text.
     pub quote: Option<u8>,
-    /// The texts that mean null, quoted or not.
+    /// The texts that mean null.
     pub nulls: Vec<String>,
+    /// Whether they do so in quotes too. Where not, a quoted text of a string column is a text.
+    pub quoted_nulls: bool,
     /// Whether records may have empty fields after the last one that the header names, in one number through the file.
     pub empty_tail: bool,
 }
 
 impl Default for CsvLayout {
     fn default() -> Self {
-        Self { header: true, delimiter: b',', quote: Some(b'"'), nulls: vec![String::new()], empty_tail: false }
+        Self {
+            header: true,
+            delimiter: b',',
+            quote: Some(b'"'),
+            nulls: vec![String::new()],
+            quoted_nulls: true,
+            empty_tail: false,
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! What is decided for each partition of a run.
 
-use super::{CatalogEntry, Content, Previous, StagedPartition};
+use super::{CatalogEntry, Content, PartFile, Previous, StagedPartition};
 use crate::partition::PartitionKey;
 use serde::{Deserialize, Serialize};
 
@@ -71,9 +71,11 @@ pub enum Action {
     /// The live file becomes the one with this digest, staged under this name in the decided token's folder.
     Put {
         /// The staged file's name.
-        file: String,
+        staged: String,
         /// Its digest in hex.
         sha256: String,
+        /// Its name in the partition's folder.
+        file: PartFile,
     },
     /// No file is left.
     Clear,
@@ -100,7 +102,9 @@ impl Decided {
     /// What publishing does to the files.
     pub fn action(&self) -> Action {
         match (&self.file, &self.content) {
-            (Some(file), Some(content)) => Action::Put { file: file.clone(), sha256: content.sha256.clone() },
+            (Some(staged), Some(content)) => {
+                Action::Put { staged: staged.clone(), sha256: content.sha256.clone(), file: content.file }
+            }
             _ => Action::Clear,
         }
     }
@@ -108,10 +112,11 @@ impl Decided {
 
 /// Decides one partition: outcomes come from the catalog, and `unchanged` needs the live file too.
 ///
-/// `live_sha256` is the digest of the live file, hashed anew; none where there is no file, or it is not all that readers
-/// find there.
+/// `file` is the name that its file has in the table. `live_sha256` is the digest of the live file of that name, hashed anew;
+/// none where there is none, or it is not all that readers find there.
 pub fn decide(
     staged: &StagedPartition,
+    file: PartFile,
     entry: Option<&CatalogEntry>,
     live_sha256: Option<&str>,
     foreign_files: ForeignFiles,
@@ -122,12 +127,15 @@ pub fn decide(
         source_rows: staged.source_rows,
         bytes: staged.bytes,
         sha256: staged.sha256.clone(),
+        file,
     });
     let outcome = match (entry, &content) {
         (None, None) => Outcome::Empty,
         (Some(_), None) => Outcome::Cleared,
         (None, Some(_)) => Outcome::Created,
-        (Some(old), Some(new)) if old.content.sha256 == new.sha256 && live_sha256 == Some(new.sha256.as_str()) => {
+        (Some(CatalogEntry { content: old, .. }), Some(new))
+            if (&old.sha256, old.file) == (&new.sha256, new.file) && live_sha256 == Some(new.sha256.as_str()) =>
+        {
             Outcome::Unchanged
         }
         (Some(_), Some(_)) => Outcome::Replaced,

@@ -151,8 +151,19 @@ pub struct Claimed {
     pub publish_failures: u32,
     /// The definition to execute.
     pub definition: StoredDefinition,
-    /// For a committing run: what was decided, and the token whose staging folder holds the files.
-    pub decided: Option<(ClaimToken, Vec<Decided>)>,
+    /// For a committing run: what was decided.
+    pub decided: Option<DecidedRun>,
+}
+
+/// What was decided for a run: all that publishing needs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DecidedRun {
+    /// The token that decided; its staging folder holds the files.
+    pub token: ClaimToken,
+    /// Each partition.
+    pub partitions: Vec<Decided>,
+    /// Whether the table has a manifest.
+    pub manifest: bool,
 }
 
 /// Failures of a run since its last retry by request.
@@ -205,6 +216,8 @@ pub enum Begun {
 pub struct Decision {
     /// Every partition of the scope; for `full` also those that go.
     pub partitions: Vec<Decided>,
+    /// Whether the table has a manifest.
+    pub manifest: bool,
     /// The books.
     pub rows: RowCounts,
     /// The files read.

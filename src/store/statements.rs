@@ -71,8 +71,10 @@ pub(super) struct Statements {
     pub(super) undecide_scope: &'static str,
     /// 1 run.
     pub(super) delete_scope: &'static str,
-    /// 1 run, 2 rows, 3 sources, 4 warnings.
+    /// 1 run, 2 rows, 3 sources, 4 warnings, 5 whether there is a manifest.
     pub(super) save_report: &'static str,
+    /// Whether a decided run writes a manifest. 1 run.
+    pub(super) decided_manifest: &'static str,
     /// Decided partitions whose content or definition changes. 1 run, 2 pipeline, 3 list of keys or null for all, 4 definition.
     pub(super) count_changes: &'static str,
     /// Raises the table's version, or writes the first. 1 pipeline, 2 by how much.

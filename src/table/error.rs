@@ -46,8 +46,8 @@ pub enum TableError {
     NotAsDecided(PathBuf),
     /// Readers would count them beside what Refrain writes.
     #[error(
-        "table {table}: found data files that Refrain did not write, which readers would count too: {}; expected only {} \
-         in a partition's folder", some_of(.paths), super::PART_FILE
+        "table {table}: found data files that Refrain did not write, which readers would count too: {}; expected only one \
+         file such as {} in a partition's folder", some_of(.paths), crate::run::PartFile::default().as_str()
     )]
     ForeignFiles {
         /// The pipeline.
@@ -58,7 +58,7 @@ pub enum TableError {
     /// The file system cannot swap two folders in one step.
     #[error(
         "the file system of {} cannot swap two folders in one step ({source}), expected one that knows RENAME_EXCHANGE: \
-         foreign_files = \"replace\" needs it", .path.display()
+         foreign_files = \"replace\" and a change of the output format need it", .path.display()
     )]
     NoExchange {
         /// The folder that was to be swapped.

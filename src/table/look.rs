@@ -1,10 +1,11 @@
 //! What lies in a table: live files, and data files that are not ours.
 
-use super::{PART_FILE, TableError, TableResult, Warehouse, disk};
+use super::{TableError, TableResult, Warehouse, disk};
 use crate::partition::{PartitionKey, PartitionSpec};
-use crate::run::Decided;
+use crate::run::{Decided, PartFile};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
+use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use walkdir::WalkDir;
@@ -15,6 +16,8 @@ pub(super) struct DataFile {
     pub(super) path: PathBuf,
     /// The folder below the table, `/` between its parts, if the file is what the one file of a partition would be.
     pub(super) key_text: Option<String>,
+    /// Its name, if it is one that we give.
+    pub(super) part: Option<PartFile>,
 }
 
 /// A data file that Refrain did not write.
@@ -27,17 +30,40 @@ pub struct ForeignFile {
 }
 
 impl Warehouse {
-    /// The digest of a partition's live file in hex, hashed anew; none where there is none.
-    pub fn live_sha256(&self, pipeline: &str, key: &PartitionKey) -> TableResult<Option<String>> {
+    /// The digest of a partition's live file of this name in hex, hashed anew; none where there is none.
+    pub fn live_sha256(&self, pipeline: &str, key: &PartitionKey, file: PartFile) -> TableResult<Option<String>> {
         let folder = self.partition_folder(pipeline, key)?;
         if !disk::is_folder_below(self.root(), &folder)? {
             return Ok(None);
         }
-        let path = folder.join(PART_FILE);
+        let path = folder.join(file.as_str());
         match disk::open_regular(&path)? {
             Some(mut file) => disk::sha256(&mut file, &path).map(Some),
             None => Ok(None),
         }
+    }
+
+    /// Whether a partition has a file of ours under another name than this: one of another format, that goes with its folder.
+    pub fn has_other_part(&self, pipeline: &str, key: &PartitionKey, file: PartFile) -> TableResult<bool> {
+        Ok(self.parts(pipeline, key)?.into_iter().any(|part| part != file))
+    }
+
+    /// The files of ours that a partition has. More than one only where something else than Refrain put them there.
+    pub(super) fn parts(&self, pipeline: &str, key: &PartitionKey) -> TableResult<Vec<PartFile>> {
+        let folder = self.partition_folder(pipeline, key)?;
+        let mut found = Vec::new();
+        if !disk::is_folder_below(self.root(), &folder)? {
+            return Ok(found);
+        }
+        for part in PartFile::ALL {
+            let path = folder.join(part.as_str());
+            match fs::symlink_metadata(&path) {
+                Ok(metadata) if metadata.is_file() => found.push(part),
+                Err(e) if e.kind() != ErrorKind::NotFound => return Err(TableError::io("look at", &path, e)),
+                _ => {}
+            }
+        }
+        Ok(found)
     }
 
     /// The data files in these partitions' folders, at any depth, that are not their one file: readers would count both.
@@ -64,8 +90,10 @@ impl Warehouse {
         if !self.files_beside(pipeline, &decided.partition)?.is_empty() {
             return Ok(false);
         }
-        let wanted = decided.content.as_ref().map(|content| content.sha256.as_str());
-        Ok(self.live_sha256(pipeline, &decided.partition)?.as_deref() == wanted)
+        let parts = self.parts(pipeline, &decided.partition)?;
+        let Some(content) = &decided.content else { return Ok(parts.is_empty()) };
+        let live = self.live_sha256(pipeline, &decided.partition, content.file)?;
+        Ok(parts == [content.file] && live.as_ref() == Some(&content.sha256))
     }
 
     /// The data files anywhere in a table that are not the one file of a partition, by `spec` or one of `known` (the
@@ -110,9 +138,10 @@ impl Warehouse {
             match entry {
                 Ok(entry) if entry.file_type().is_dir() => {}
                 Ok(entry) => {
-                    let is_part = entry.file_type().is_file() && entry.file_name() == PART_FILE;
-                    let key_text = if is_part { key_text(table, entry.path()) } else { None };
-                    files.push(DataFile { path: entry.into_path(), key_text });
+                    let name = entry.file_name().to_str().filter(|_| entry.file_type().is_file());
+                    let part = name.and_then(PartFile::parse);
+                    let key_text = part.and_then(|_| key_text(table, entry.path()));
+                    files.push(DataFile { path: entry.into_path(), key_text, part });
                 }
                 Err(e) => {
                     let path = e.path().unwrap_or(folder).to_owned();

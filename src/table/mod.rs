@@ -6,7 +6,8 @@
 //!     .locks/<pipeline>              the publish lock, a kernel's lock on a file that is never removed
 //!     .staging/<run>/<token>/        an attempt's files before they are published, and folders that were swapped out
 //!     <pipeline>/_SUCCESS            made by a full run
-//!     <pipeline>/<key>/part-0.parquet
+//!     <pipeline>/_manifest.json      where the pipeline says so
+//!     <pipeline>/<key>/part-0.parquet     or .csv, .csv.gz, .csv.zst
 //! ```
 //!
 //! All of it blocks, except for waiting for the publish lock. Nothing here follows a symbolic link below the root, and
@@ -17,6 +18,7 @@ mod error;
 mod identity;
 mod lock;
 mod look;
+mod manifest;
 mod probe;
 mod publish;
 mod staging;
@@ -26,18 +28,17 @@ mod verify;
 pub use error::{IdentityError, TableError};
 pub use lock::{Holder, PublishLock};
 pub use look::ForeignFile;
+pub use manifest::MANIFEST_FILE;
 pub use publish::Published;
 pub use verify::{Finding, FindingKind};
 
 use crate::partition::PartitionKey;
+use crate::run::PartFile;
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use uuid::Uuid;
-
-/// The name of a partition's one data file.
-pub const PART_FILE: &str = "part-0.parquet";
 
 /// The name of the file at a table's root that says that a full run went through.
 pub const SUCCESS_FILE: &str = "_SUCCESS";
@@ -107,8 +108,8 @@ impl Warehouse {
     }
 
     /// Where the data file of a partition lies, there or not.
-    pub fn live_path(&self, pipeline: &str, key: &PartitionKey) -> TableResult<PathBuf> {
-        Ok(self.partition_folder(pipeline, key)?.join(PART_FILE))
+    pub fn live_path(&self, pipeline: &str, key: &PartitionKey, file: PartFile) -> TableResult<PathBuf> {
+        Ok(self.partition_folder(pipeline, key)?.join(file.as_str()))
     }
 
     fn table_folder(&self, pipeline: &str) -> TableResult<PathBuf> {

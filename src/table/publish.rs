@@ -1,8 +1,8 @@
 //! Publishing: each partition becomes as decided, by steps of which each can be repeated after a crash.
 
 use super::staging::MAKE_TRIES;
-use super::{PART_FILE, PublishLock, SUCCESS_FILE, TableError, TableResult, disk};
-use crate::run::{Action, Decided};
+use super::{PublishLock, SUCCESS_FILE, TableError, TableResult, disk};
+use crate::run::{Action, Decided, PartFile};
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
@@ -25,6 +25,17 @@ pub enum Published {
     Gone,
 }
 
+/// A file that is to be live.
+#[derive(Clone, Copy)]
+pub(super) struct Put<'a> {
+    /// Where it is staged.
+    pub(super) staged: &'a Path,
+    /// Its digest in hex.
+    pub(super) sha256: &'a str,
+    /// Its name in the partition's folder.
+    pub(super) file: PartFile,
+}
+
 impl PublishLock {
     /// Makes one partition as decided. `staging` is the folder of the token that decided.
     ///
@@ -32,7 +43,10 @@ impl PublishLock {
     pub fn publish(&self, staging: &Path, decided: &Decided) -> TableResult<Published> {
         self.warehouse.check_identity()?;
         match decided.action() {
-            Action::Put { file, sha256 } => self.put(staging, decided, &file, &sha256),
+            Action::Put { staged, sha256, file } => {
+                let staged = staging.join(plain_name(&staged)?);
+                self.put(staging, decided, Put { staged: &staged, sha256: &sha256, file })
+            }
             Action::Clear => self.clear(staging, decided),
         }
     }
@@ -64,25 +78,26 @@ impl PublishLock {
         disk::sync_folder(&table)
     }
 
-    fn put(&self, staging: &Path, decided: &Decided, file: &str, sha256: &str) -> TableResult<Published> {
-        let (key, staged) = (&decided.partition, staging.join(plain_name(file)?));
-        if self.is_to_swap(decided)? {
-            return self.swap(staging, key, &staged, sha256);
+    fn put(&self, staging: &Path, decided: &Decided, put: Put<'_>) -> TableResult<Published> {
+        let (key, Put { staged, sha256, file }) = (&decided.partition, put);
+        if self.is_to_swap(decided)? || self.warehouse.has_other_part(&self.pipeline, key, file)? {
+            return self.swap(staging, key, put);
         }
         let folder = self.warehouse.partition_folder(&self.pipeline, key)?;
-        if self.warehouse.live_sha256(&self.pipeline, key)?.as_deref() == Some(sha256) {
+        if self.warehouse.live_sha256(&self.pipeline, key, file)?.as_deref() == Some(sha256) {
             // The publisher that moved it may have died before its syncs.
             self.sync(&folder, staging)?;
             return Ok(Published::AlreadyLive);
         }
-        let Some(mut content) = disk::open_regular(&staged)? else { return self.gone() };
-        if disk::sha256(&mut content, &staged)? != sha256 {
+        let Some(mut content) = disk::open_regular(staged)? else { return self.gone() };
+        if disk::sha256(&mut content, staged)? != sha256 {
             return self.gone();
         }
-        content.sync_all().map_err(|e| TableError::io("sync", &staged, e))?;
-        self.move_into(&staged, &folder)?;
+        content.sync_all().map_err(|e| TableError::io("sync", staged, e))?;
+        let live = folder.join(file.as_str());
+        self.move_into(staged, &folder, &live)?;
         self.sync(&folder, staging)?;
-        check_is_live(&content, &folder.join(PART_FILE))?;
+        check_is_live(&content, &live)?;
         Ok(Published::Moved)
     }
 
@@ -92,21 +107,25 @@ impl PublishLock {
         if self.is_to_swap(decided)? {
             return self.take_away(staging, &decided.partition);
         }
-        let live = folder.join(PART_FILE);
+        let parts = PartFile::ALL.map(|part| folder.join(part.as_str()));
         let mut removed = false;
         if disk::is_folder_below(root, &folder)? {
-            // What is no regular file was not made here.
-            if disk::open_regular(&live)?.is_some() {
-                removed = disk::remove_file(&live)?;
-                disk::sync_up_to(root, &folder)?;
+            for live in &parts {
+                // What is no regular file was not made here.
+                if disk::open_regular(live)?.is_some() {
+                    removed |= disk::remove_file(live)?;
+                    disk::sync_up_to(root, &folder)?;
+                }
             }
             removed |= disk::remove_empty_folder(&folder)?;
         }
         disk::sync_up_to(root, &folder)?;
-        match fs::symlink_metadata(&live) {
-            Err(e) if e.kind() == ErrorKind::NotFound => {}
-            Err(e) => return Err(TableError::io("look at", &live, e)),
-            Ok(_) => return Err(TableError::NotAsDecided(live)),
+        for live in parts {
+            match fs::symlink_metadata(&live) {
+                Err(e) if e.kind() == ErrorKind::NotFound => {}
+                Err(e) => return Err(TableError::io("look at", &live, e)),
+                Ok(_) => return Err(TableError::NotAsDecided(live)),
+            }
         }
         // Nothing is there either where the disk was unmounted meanwhile.
         self.warehouse.check_identity()?;
@@ -119,14 +138,13 @@ impl PublishLock {
         Ok(Published::Gone)
     }
 
-    fn move_into(&self, staged: &Path, folder: &Path) -> TableResult<()> {
-        let live = folder.join(PART_FILE);
+    fn move_into(&self, staged: &Path, folder: &Path, live: &Path) -> TableResult<()> {
         let mut tries = 0;
         loop {
             tries += 1;
-            let moved = self.make_folders(folder).and_then(|()| {
-                fs::rename(staged, &live).map_err(|e| TableError::io("move a staged file to", &live, e))
-            });
+            let moved = self
+                .make_folders(folder)
+                .and_then(|()| fs::rename(staged, live).map_err(|e| TableError::io("move a staged file to", live, e)));
             match moved {
                 // A folder that was empty when another run cleared its last partition.
                 Err(TableError::Io { source, .. }) if source.kind() == ErrorKind::NotFound && tries < MAKE_TRIES => {}

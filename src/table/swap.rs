@@ -1,12 +1,12 @@
-//! Folders in which others have put data files: each goes whole and in one step, so that whoever lists and reads it has the
-//! old files or the new one.
+//! Folders in which others have put data files, or in which our own file gets another name: each goes whole and in one step, so
+//! that whoever lists and reads it has the old files or the new one.
 //!
 //! The new folder is made in the deciding token's staging, under a name of its own each time, and from what was decided
 //! alone. So whatever an earlier try has left there, half made or swapped out, is never looked at and never comes back;
 //! it goes with the staging, when the run has ended.
 
-use super::publish::check_is_live;
-use super::{PART_FILE, PublishLock, Published, TableError, TableResult, Warehouse, disk};
+use super::publish::{Put, check_is_live};
+use super::{PublishLock, Published, TableError, TableResult, Warehouse, disk};
 use crate::partition::PartitionKey;
 use crate::run::{Decided, ForeignFiles};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -48,29 +48,24 @@ impl PublishLock {
         Err(TableError::ForeignFiles { table: self.pipeline.clone(), paths: foreign })
     }
 
-    /// Whether the folder of a partition is to be swapped whole.
+    /// Whether the folder of a partition is to go whole for the files of others in it.
     pub(super) fn is_to_swap(&self, decided: &Decided) -> TableResult<bool> {
         let replace = decided.foreign_files == ForeignFiles::Replace;
         Ok(replace && !self.warehouse.files_beside(&self.pipeline, &decided.partition)?.is_empty())
     }
 
     /// Swaps the folder of a partition for one that holds the decided file alone.
-    pub(super) fn swap(
-        &self,
-        staging: &Path,
-        key: &PartitionKey,
-        staged: &Path,
-        sha256: &str,
-    ) -> TableResult<Published> {
+    pub(super) fn swap(&self, staging: &Path, key: &PartitionKey, put: Put<'_>) -> TableResult<Published> {
+        let Put { staged, sha256, file } = put;
         let folder = self.warehouse.partition_folder(&self.pipeline, key)?;
         // An earlier try may have moved the staged file already, and then somebody put another file beside it.
-        let live = folder.join(PART_FILE);
+        let live = folder.join(file.as_str());
         let Some((content, source)) = with_content(&[&live, staged], sha256)? else { return self.gone() };
         let Some(next) = fresh_folder(staging)? else { return self.gone() };
         content.sync_all().map_err(|e| TableError::io("sync", source, e))?;
-        let file = next.join(PART_FILE);
-        fs::hard_link(source, &file).map_err(|e| TableError::io("link a staged file to", &file, e))?;
-        check_is_live(&content, &file)?;
+        let linked = next.join(file.as_str());
+        fs::hard_link(source, &linked).map_err(|e| TableError::io("link a staged file to", &linked, e))?;
+        check_is_live(&content, &linked)?;
         disk::sync_folder(&next)?;
         exchange(&next, &folder)?;
         // Nobody may have another name for the live file and write through it.

@@ -1,12 +1,15 @@
 //! Verifying: the catalog against the files.
 
-use super::disk;
 use super::look::DataFile;
-use super::{IdentityError, TableError, TableResult, Warehouse, identity, staging};
+use super::manifest::MANIFEST_FILE;
+use super::{IdentityError, TableError, TableResult, Warehouse, disk, identity, staging};
 use crate::partition::{PartitionKey, PartitionSpec};
-use crate::run::CatalogEntry;
+use crate::pipeline::Definition;
+use crate::run::{CatalogEntry, PartFile};
 use serde::Serialize;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufReader, ErrorKind, Read};
 use std::os::unix::fs::FileExt;
 
 /// Something in a table or in the warehouse that is not as it should be.
@@ -31,12 +34,14 @@ pub enum FindingKind {
     Missing,
     /// The file is not the one that the catalog has, but whole.
     Changed,
-    /// The file is no whole Parquet file: cut short, or written over.
+    /// The file is no whole file of its format: cut short, or written over.
     Torn,
     /// The disk has the partition, the catalog does not.
     Unknown,
     /// A data file that is no partition's.
     Foreign,
+    /// The table's manifest does not say what the catalog does.
+    Manifest,
     /// Something in staging that is no attempt's folder.
     Staging,
 }
@@ -49,11 +54,28 @@ impl std::fmt::Display for Finding {
 }
 
 impl Warehouse {
-    /// Compares a table's catalog with its files, hashed anew. `spec` is of the current definition; none where the
-    /// pipeline is gone.
+    /// Compares a table's catalog with its files, hashed anew, and with its manifest, if it has one. `definition` is the current
+    /// one; none where the pipeline is gone.
     ///
     /// Under the publish lock, taken before the catalog is read, nothing is reported that is only on its way.
     pub fn verify(
+        &self,
+        pipeline: &str,
+        definition: Option<&Definition>,
+        entries: &[CatalogEntry],
+    ) -> TableResult<Vec<Finding>> {
+        // A pipeline that says so since its last run has none yet.
+        let has_manifest = |d: &Definition| d.output.manifest && entries.iter().any(|entry| entry.definition == d.hash);
+        let mut findings = self.verify_files(pipeline, definition.map(|d| &d.partition), entries)?;
+        if let Some(detail) = self.verify_manifest(pipeline, definition.is_some_and(has_manifest), entries)? {
+            let path = self.table_folder(pipeline)?.join(MANIFEST_FILE).display().to_string();
+            findings.push(Finding { kind: FindingKind::Manifest, partition: None, path, detail });
+        }
+        Ok(findings)
+    }
+
+    /// Compares a table's catalog with its files. `spec` is of the current definition; none where the pipeline is gone.
+    pub fn verify_files(
         &self,
         pipeline: &str,
         spec: Option<&PartitionSpec>,
@@ -64,10 +86,14 @@ impl Warehouse {
         for entry in entries {
             findings.extend(self.verify_entry(pipeline, entry)?);
         }
-        let known: BTreeSet<&str> = entries.iter().map(|entry| entry.partition.as_str()).collect();
-        let files = self.table_files(pipeline)?.into_iter();
-        let unknown = files.filter(|file| !file.key_text.as_deref().is_some_and(|text| known.contains(text)));
-        findings.extend(unknown.map(|file| unknown_file(spec, file)));
+        let known: BTreeMap<&str, PartFile> =
+            entries.iter().map(|entry| (entry.partition.as_str(), entry.content.file)).collect();
+        for file in self.table_files(pipeline)? {
+            let of_catalog = file.key_text.as_deref().and_then(|text| known.get(text)).copied();
+            if of_catalog.is_none() || of_catalog != file.part {
+                findings.push(unknown_file(spec, file, of_catalog));
+            }
+        }
         Ok(findings)
     }
 
@@ -101,52 +127,89 @@ impl Warehouse {
         self.table_folder(name).is_ok_and(|folder| disk::is_folder(&folder).unwrap_or(false))
     }
 
-    /// Whether a partition's live file begins and ends as a Parquet file does.
-    fn is_whole(&self, pipeline: &str, key: &PartitionKey) -> TableResult<bool> {
-        let path = self.live_path(pipeline, key)?;
+    /// Whether a partition's live file is a whole one of its format.
+    fn is_whole(&self, pipeline: &str, key: &PartitionKey, part: PartFile) -> TableResult<bool> {
+        let path = self.live_path(pipeline, key, part)?;
         let Some(file) = disk::open_regular(&path)? else { return Ok(false) };
-        let failed = |e| TableError::io("read", &path, e);
-        let bytes = file.metadata().map_err(failed)?.len();
-        let Some(last) = bytes.checked_sub(MARK.len() as u64).filter(|last| *last >= MARK.len() as u64) else {
-            return Ok(false);
+        let whole = match part {
+            PartFile::Parquet => begins_and_ends_with(&file, &MARK, &MARK),
+            // The header at least, and each record ends with a line.
+            PartFile::Csv => begins_and_ends_with(&file, b"", b"\n"),
+            PartFile::CsvGzip => is_readable(flate2::bufread::MultiGzDecoder::new(BufReader::new(file))),
+            PartFile::CsvZstd => zstd::stream::read::Decoder::new(file).and_then(is_readable),
         };
-        let (mut head, mut tail) = (MARK, MARK);
-        file.read_exact_at(&mut head, 0).and_then(|()| file.read_exact_at(&mut tail, last)).map_err(failed)?;
-        Ok((head, tail) == (MARK, MARK))
+        whole.map_err(|e| TableError::io("read", &path, e))
     }
 
     fn verify_entry(&self, pipeline: &str, entry: &CatalogEntry) -> TableResult<Option<Finding>> {
-        let expected = &entry.content.sha256;
-        let (kind, detail) = match self.live_sha256(pipeline, &entry.partition) {
+        let (key, file, expected) = (&entry.partition, entry.content.file, &entry.content.sha256);
+        let (kind, detail) = match self.live_sha256(pipeline, key, file) {
             Ok(Some(found)) if found == *expected => return Ok(None),
-            Ok(Some(found)) if self.is_whole(pipeline, &entry.partition)? => {
+            Ok(Some(found)) if self.is_whole(pipeline, key, file)? => {
                 (FindingKind::Changed, format!("its sha256 is {found}, expected {expected}"))
             }
-            Ok(Some(found)) => (
-                FindingKind::Torn,
-                format!("it does not begin and end as a Parquet file does; its sha256 is {found}, expected {expected}"),
-            ),
+            Ok(Some(found)) => {
+                let extension = file.extension();
+                let detail = format!("it is no whole {extension} file; its sha256 is {found}, expected {expected}");
+                (FindingKind::Torn, detail)
+            }
             Ok(None) => (FindingKind::Missing, format!("there is no file, expected one with sha256 {expected}")),
             Err(error @ TableError::NotOurs { .. }) => (FindingKind::Changed, error.to_string()),
             Err(error) => return Err(error),
         };
-        let path = self.live_path(pipeline, &entry.partition)?.display().to_string();
-        Ok(Some(Finding { kind, partition: Some(entry.partition.clone()), path, detail }))
+        let path = self.live_path(pipeline, key, file)?.display().to_string();
+        Ok(Some(Finding { kind, partition: Some(key.clone()), path, detail }))
     }
 }
 
 /// What a Parquet file begins and ends with.
 const MARK: [u8; 4] = *b"PAR1";
 
-fn unknown_file(spec: Option<&PartitionSpec>, file: DataFile) -> Finding {
+fn begins_and_ends_with(file: &File, first: &[u8], last: &[u8]) -> io::Result<bool> {
+    let bytes = file.metadata()?.len();
+    if bytes < (first.len() + last.len()) as u64 {
+        return Ok(false);
+    }
+    let (mut head, mut tail) = (vec![0; first.len()], vec![0; last.len()]);
+    file.read_exact_at(&mut head, 0)?;
+    file.read_exact_at(&mut tail, bytes - last.len() as u64)?;
+    Ok(head == first && tail == last)
+}
+
+/// Reads to the end. What the decoder says of the bytes is no trouble with the disk.
+fn is_readable(mut decoded: impl Read) -> io::Result<bool> {
+    match io::copy(&mut decoded, &mut io::sink()) {
+        Ok(bytes) => Ok(bytes > 0),
+        Err(e)
+            if matches!(
+                e.kind(),
+                ErrorKind::InvalidInput | ErrorKind::InvalidData | ErrorKind::UnexpectedEof | ErrorKind::Other
+            ) =>
+        {
+            Ok(false)
+        }
+        Err(e) => Err(e),
+    }
+}
+
+/// A file that the catalog does not have; `of_catalog` is the name of the one that it has for the partition.
+fn unknown_file(spec: Option<&PartitionSpec>, file: DataFile, of_catalog: Option<PartFile>) -> Finding {
     let partition = match (spec, file.key_text) {
+        (_, Some(text)) if of_catalog.is_some() => Some(PartitionKey::from_canonical(text)),
         (Some(spec), Some(text)) => super::look::parse(spec, &text),
         (None, Some(text)) if text.split('/').all(super::is_key_component) => Some(PartitionKey::from_canonical(text)),
         _ => None,
     };
-    let (kind, detail) = match partition {
-        Some(_) => (FindingKind::Unknown, "the catalog has no such partition, readers of the files count it"),
-        None => (FindingKind::Foreign, "it is no partition's file, readers of the files may count it"),
+    let (kind, detail) = match (&partition, of_catalog) {
+        (Some(_), Some(known)) => {
+            let detail =
+                format!("the catalog has {} for this partition, readers of the files count both", known.as_str());
+            (FindingKind::Unknown, detail)
+        }
+        (Some(_), None) => {
+            (FindingKind::Unknown, "the catalog has no such partition, readers of the files count it".to_owned())
+        }
+        (None, _) => (FindingKind::Foreign, "it is no partition's file, readers of the files may count it".to_owned()),
     };
-    Finding { kind, partition, path: file.path.display().to_string(), detail: detail.to_owned() }
+    Finding { kind, partition, path: file.path.display().to_string(), detail }
 }

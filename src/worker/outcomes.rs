@@ -4,7 +4,7 @@ use super::ending::{compute_error, table_error};
 use super::{Attempt, Worker};
 use crate::engine::Report;
 use crate::partition::PartitionKey;
-use crate::pipeline::Definition;
+use crate::pipeline::{Definition, LayoutChange};
 use crate::run::{CatalogEntry, Decided, ForeignFiles, Mode, RunError, StagedPartition, Totals, Warning, decide};
 use crate::store::StoreResult;
 use crate::table::{ForeignFile, TableError};
@@ -41,8 +41,8 @@ impl Worker {
         let mut staged: BTreeMap<PartitionKey, StagedPartition> =
             report.partitions.iter().map(|p| (p.partition.clone(), p.clone())).collect();
         let keys: Vec<PartitionKey> = staged.keys().cloned().collect();
-        if let Some(key) = entries.keys().find(|key| !full && definition.partition.values(key).is_none()) {
-            return Err(columns_changed(&pipeline, key));
+        if !full {
+            check_layout(definition, entries.values())?;
         }
         let (spec, name, known) =
             (definition.partition.clone(), pipeline.clone(), entries.keys().cloned().collect::<Vec<_>>());
@@ -64,17 +64,25 @@ impl Worker {
         }
         let rules = rules(definition.foreign_files, &staged);
         let replaced = self.foreign_partitions(attempt, &rules, foreign, warnings).await?;
+        let file = definition.output.part_file();
+        let staging = self.warehouse.staging(attempt.run.id, attempt.token);
         let decided = self.on_disk(move |warehouse| {
+            let mut swaps = false;
             let one = |(key, staged): (PartitionKey, StagedPartition)| {
                 let entry = entries.get(&key);
+                let renamed = staged.file.is_some() && warehouse.has_other_part(&pipeline, &key, file)?;
+                swaps |= renamed;
                 // The file counts only where the catalog has the very content that was staged, and readers find it alone.
                 let same = entry.is_some_and(|e| staged.file.is_some() && e.content.sha256 == staged.sha256);
-                let alone = same && !replaced.contains(&key);
-                let live = if alone { warehouse.live_sha256(&pipeline, &key)? } else { None };
+                let alone = same && !replaced.contains(&key) && !renamed;
+                let live = if alone { warehouse.live_sha256(&pipeline, &key, file)? } else { None };
                 let rule = rules.get(&key).copied().unwrap_or_default();
-                Ok(decide(&staged, entry, live.as_deref(), rule))
+                Ok(decide(&staged, file, entry, live.as_deref(), rule))
             };
             let decided = staged.into_iter().map(one).collect::<Result<Vec<_>, TableError>>()?;
+            if swaps {
+                warehouse.probe_exchange(&staging)?;
+            }
             // What was looked at may have been the empty folder that an unmounted disk leaves.
             warehouse.check_identity()?;
             Ok(decided)
@@ -126,13 +134,18 @@ fn rules(rule: ForeignFiles, partitions: &BTreeMap<PartitionKey, StagedPartition
     partitions.keys().map(|key| (key.clone(), if holds_another(key) { ForeignFiles::Fail } else { rule })).collect()
 }
 
-/// Readers would count the rows of the old layout beside those of the new.
-fn columns_changed(pipeline: &str, key: &PartitionKey) -> RunError {
-    let detail = format!(
-        "table {pipeline}: found partition {key}, which is none of the definition's partition columns; expected one layout \
-         in a table: run mode full once to rebuild it"
-    );
-    compute_error("partition-columns-changed", "The table has other partition columns", detail)
+/// Readers would count the rows of the old layout beside those of the new, or find files of two formats.
+fn check_layout<'a>(
+    definition: &Definition,
+    mut entries: impl Iterator<Item = &'a CatalogEntry>,
+) -> Result<(), RunError> {
+    let changed = entries.find_map(|entry| definition.layout_change(&entry.partition, entry.content.file));
+    let Some(change) = changed else { return Ok(()) };
+    let (kind, title) = match &change {
+        LayoutChange::Columns { .. } => ("partition-columns-changed", "The table has other partition columns"),
+        LayoutChange::File { .. } => ("output-format-changed", "The table has files of another format"),
+    };
+    Err(compute_error(kind, title, format!("table {}: {change}", definition.name)))
 }
 
 fn without_rows(partition: PartitionKey) -> StagedPartition {

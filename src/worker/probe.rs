@@ -20,7 +20,9 @@ pub enum Step {
     Locked,
     /// So many partitions are published.
     Published(usize),
-    /// All of them are.
+    /// The table's manifest is as it will be, where it has one.
+    Manifested,
+    /// All of them are, and a full run's `_SUCCESS` is there.
     PublishedAll,
     /// The run is finished in the database.
     Finished,
@@ -35,6 +37,7 @@ impl Step {
             Self::Decided => "decided".into(),
             Self::Locked => "locked".into(),
             Self::Published(number) => format!("published-{number}").into(),
+            Self::Manifested => "manifested".into(),
             Self::PublishedAll => "published".into(),
             Self::Finished => "finished".into(),
         }

@@ -2,9 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
+mod format;
 mod identity;
 mod lock;
 mod look;
+mod manifest;
 mod publish;
 mod staging;
 mod swap;
@@ -12,7 +14,9 @@ mod verify;
 
 use chrono::Utc;
 use refrain::partition::{PartitionColumn, PartitionKey, PartitionSpec, Transform, ValueKind};
-use refrain::run::{CatalogEntry, ClaimToken, Content, Decided, DefinitionHash, ForeignFiles, Outcome, RunId, Totals};
+use refrain::run::{
+    CatalogEntry, ClaimToken, Content, Decided, DefinitionHash, ForeignFiles, Outcome, PartFile, RunId, Totals,
+};
 use refrain::table::{Holder, PublishLock, Warehouse};
 use sha2::{Digest, Sha256};
 use std::fs;
@@ -77,7 +81,7 @@ impl Fixture {
     }
 
     fn live(&self, partition: &str) -> Option<String> {
-        fs::read_to_string(self.warehouse.live_path(TABLE, &key(partition)).unwrap()).ok()
+        fs::read_to_string(self.warehouse.live_path(TABLE, &key(partition), PartFile::Parquet).unwrap()).ok()
     }
 }
 
@@ -101,7 +105,8 @@ fn cleared(partition: &str) -> Decided {
 }
 
 fn content(text: &str) -> Content {
-    Content { rows: 1, totals: Totals::default(), source_rows: 1, bytes: text.len() as u64, sha256: sha256(text) }
+    let (bytes, sha256) = (text.len() as u64, sha256(text));
+    Content { rows: 1, totals: Totals::default(), source_rows: 1, bytes, sha256, file: PartFile::Parquet }
 }
 
 fn entry(partition: &str, text: &str) -> CatalogEntry {

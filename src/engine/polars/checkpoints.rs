@@ -68,7 +68,7 @@ impl<'a> Checkpoints<'a> {
             }
         }
         for (number, partition) in report.partitions.iter_mut().enumerate() {
-            let name = super::file_name(staged + number);
+            let name = super::file_name(self.definition, staged + number);
             let (kept, staged) = (self.kept(partition), self.job.staging.join(&name));
             fs::hard_link(&kept, &staged).map_err(|e| failed(&staged, &e))?;
             partition.file = Some(name);
@@ -92,7 +92,8 @@ impl<'a> Checkpoints<'a> {
     }
 
     fn kept(&self, partition: &StagedPartition) -> PathBuf {
-        self.job.checkpoints.join(format!("{}.parquet", partition.sha256))
+        let extension = self.definition.output.part_file().extension();
+        self.job.checkpoints.join(format!("{}.{extension}", partition.sha256))
     }
 
     fn record(&self, slice: &Slice, files: &[Stamp]) -> Result<PathBuf, EngineError> {

@@ -187,7 +187,8 @@ impl Csv {
             let raw = text.get(field.start..field.end).unwrap_or_default();
             let value = unescape(raw, field, self.layout.quote, &mut self.unescaped);
             let value = if target.data_type == DataType::String { value } else { value.trim_matches([' ', '\t']) };
-            if self.layout.nulls.iter().any(|null| null == value) {
+            let is_text = field.quoted && !self.layout.quoted_nulls && target.data_type == DataType::String;
+            if !is_text && self.layout.nulls.iter().any(|null| null == value) {
                 rows.null(column);
             } else {
                 rows.text(column, value);

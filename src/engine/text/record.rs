@@ -20,6 +20,8 @@ pub(super) struct Field {
     pub(super) end: usize,
     /// Whether it has doubled quotes.
     pub(super) escapes: bool,
+    /// Whether it is in quotes.
+    pub(super) quoted: bool,
 }
 
 /// Takes records apart.
@@ -73,10 +75,10 @@ impl Splitter {
             _ => {
                 let mut start = 0;
                 for end in memchr_iter(self.delimiter, record) {
-                    self.field(Field { start, end, escapes: false });
+                    self.field(Field { start, end, escapes: false, quoted: false });
                     start = end + 1;
                 }
-                self.field(Field { start, end: record.len(), escapes: false });
+                self.field(Field { start, end: record.len(), escapes: false, quoted: false });
                 Split::Whole
             }
         }
@@ -96,7 +98,7 @@ impl Splitter {
             if self.open.is_none() && record.get(start) != Some(&quote) {
                 let rest = record.get(start..).unwrap_or_default();
                 let end = memchr(self.delimiter, rest).map(|at| start + at);
-                self.field(Field { start, end: end.unwrap_or(record.len()), escapes: false });
+                self.field(Field { start, end: end.unwrap_or(record.len()), escapes: false, quoted: false });
                 match end {
                     Some(end) => self.at = end + 1,
                     None => return Split::Whole,
@@ -105,7 +107,7 @@ impl Splitter {
             }
             if self.open.is_none() {
                 self.at = start + 1;
-                self.open = Some(Field { start: self.at, end: self.at, escapes: false });
+                self.open = Some(Field { start: self.at, end: self.at, escapes: false, quoted: true });
             }
             if !self.close(record, quote) {
                 return Split::Open;

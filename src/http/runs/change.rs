@@ -74,7 +74,7 @@ pub(super) async fn cancel(
         )),
         (status = 404, description = "There is no such run", body = ProblemDetails, content_type = "application/problem+json"),
         (status = 409, description = "It has not failed and was not cancelled, its last attempt is another, the \
-            pipeline no longer has what it names, or other runs are in the way of one that was not to wait", body = ProblemDetails, content_type = "application/problem+json"),
+            pipeline no longer has what it names, the table has another layout, or other runs are in the way of one that was not to wait", body = ProblemDetails, content_type = "application/problem+json"),
         (status = 422, description = "The body is not valid", body = ProblemDetails, content_type = "application/problem+json"),
         (status = 503, description = "The database does not answer, or not in time", body = ProblemDetails, content_type = "application/problem+json"),
     ),
@@ -94,7 +94,7 @@ pub(super) async fn retry(
         // Said before the definition is looked at, which does not matter then.
         return Err(not_allowed(run.id, run.state, last_attempt, if_attempt));
     }
-    let definition = definition_for_retry(&api, &run)?;
+    let definition = definition_for_retry(&api, &run).await?;
     match api.store.retry(run.id, if_attempt, &definition).await? {
         Retried::Queued => queued(&find(&api, &id).await?),
         Retried::Unknown => Err(Problem::NoSuchRun(id)),

@@ -3,6 +3,7 @@
 mod ask;
 mod change;
 mod get;
+mod layout;
 mod list;
 mod submit;
 mod wait;
@@ -64,7 +65,7 @@ fn stored(definition: &Definition) -> StoredDefinition {
 }
 
 /// The definition that a retry takes: the current one, if it still has what the run names.
-fn definition_for_retry(api: &Api, run: &Run) -> Result<StoredDefinition, Problem> {
+async fn definition_for_retry(api: &Api, run: &Run) -> Result<StoredDefinition, Problem> {
     let changed = |detail| Problem::DefinitionChanged { run_id: run.id, detail };
     let Some(definition) = api.pipelines.get(&run.pipeline) else {
         let known = api.pipeline_names().join(", ");
@@ -79,6 +80,9 @@ fn definition_for_retry(api: &Api, run: &Run) -> Result<StoredDefinition, Proble
                 partition.partition, run.pipeline
             ))
         })?;
+    }
+    if run.mode == Mode::Overwrite {
+        layout::check(api, definition).await?;
     }
     Ok(stored(definition))
 }

@@ -2,13 +2,13 @@
 
 use super::ask::{IfFailed, SubmitRequest};
 use super::wait::Wait;
-use super::{definition_for_retry, location, show, stored};
+use super::{definition_for_retry, layout, location, show, stored};
 use crate::http::params::Params;
 use crate::http::problem::{Problem, ProblemDetails};
 use crate::http::wire::RunView;
 use crate::http::{Api, IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED, body};
 use crate::pipeline::{self, Definition};
-use crate::run::{IdempotencyKey, Principal, Run, RunId, State as RunState};
+use crate::run::{IdempotencyKey, Mode, Principal, Run, RunId, State as RunState};
 use crate::store::{KnownKey, NewRun, Retried, StoredDefinition, Submitted};
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -42,8 +42,9 @@ const MAX_LOOKS: usize = 5;
             headers(("Idempotent-Replayed" = String, description = "`true`"))),
         (status = 400, description = "No JSON, or no or a bad key", body = ProblemDetails,
             content_type = "application/problem+json"),
-        (status = 409, description = "`on_overlap: refuse`, and other runs are in the way; or `if_failed: retry`, and the \
-            pipeline no longer has what the run names",
+        (status = 409, description = "`on_overlap: refuse`, and other runs are in the way; the table has another layout than the \
+            pipeline, so that only `mode: full` can rebuild it; or `if_failed: retry`, and the pipeline no longer has what the \
+            run names",
             body = ProblemDetails, content_type = "application/problem+json"),
         (status = 413, description = "The body is too large", body = ProblemDetails,
             content_type = "application/problem+json"),
@@ -74,7 +75,7 @@ async fn answer(api: &Api, headers: &HeaderMap, body: &Bytes, wait: Wait) -> Res
         if let Some(known) = api.store.known_key(&principal, &key).await? {
             return replay(api, &request, &known, wait).await;
         }
-        match api.store.submit(&new_run(api, &request, &principal, &key)?).await? {
+        match api.store.submit(&new_run(api, &request, &principal, &key).await?).await? {
             Submitted::New(run) => return accepted(api, *run, wait).await,
             Submitted::KeyTaken => {}
             Submitted::Overlaps(runs) => return Err(Problem::OverlappingRuns(runs)),
@@ -115,11 +116,19 @@ fn key(headers: &HeaderMap, in_body: Option<&str>) -> Result<IdempotencyKey, Pro
     }
 }
 
-fn new_run(api: &Api, request: &SubmitRequest, principal: &Principal, key: &IdempotencyKey) -> Result<NewRun, Problem> {
+async fn new_run(
+    api: &Api,
+    request: &SubmitRequest,
+    principal: &Principal,
+    key: &IdempotencyKey,
+) -> Result<NewRun, Problem> {
     let Some(definition) = api.pipelines.get(&request.pipeline) else {
         return Err(Problem::UnknownPipeline { name: request.pipeline.clone(), known: api.pipeline_names() });
     };
     let asked = request.read(definition, api.limits.max_partitions_per_run).map_err(Problem::InvalidRequest)?;
+    if asked.mode == Mode::Overwrite {
+        layout::check(api, definition).await?;
+    }
     Ok(NewRun {
         id: RunId::new(),
         principal: principal.clone(),
@@ -155,7 +164,7 @@ async fn replay(api: &Api, request: &SubmitRequest, known: &KnownKey, wait: Wait
 
 /// Queues the run again, unless somebody else did since it was looked at.
 async fn retry(api: &Api, run: &Run) -> Result<(), Problem> {
-    let definition = definition_for_retry(api, run)?;
+    let definition = definition_for_retry(api, run).await?;
     let last_attempt = run.attempts.last().map_or(0, |attempt| attempt.number);
     match api.store.retry(run.id, Some(last_attempt), &definition).await? {
         Retried::Queued => {

@@ -8,7 +8,7 @@ pub(super) use pipeline::{PipelineDetail, PipelineList, PipelineSummary};
 pub(super) use run::{RunList, RunView, SummaryView};
 pub(super) use table::{PartitionDetail, PartitionList};
 
-use crate::run::{AttemptOutcome, Content, Outcome, State, Totals};
+use crate::run::{AttemptOutcome, Content, Outcome, PartFile, State, Totals};
 use serde::{Serialize, Serializer};
 use utoipa::ToSchema;
 use utoipa::openapi::schema::{AdditionalProperties, Object, ObjectBuilder, Schema, SchemaType, Type};
@@ -29,12 +29,15 @@ pub(super) struct ContentView<'a> {
     bytes: u64,
     /// Digest of the file, in hex.
     sha256: &'a str,
+    /// Name of the file in the partition's folder.
+    #[schema(value_type = String, example = "part-0.parquet")]
+    file: PartFile,
 }
 
 impl<'a> From<&'a Content> for ContentView<'a> {
     fn from(content: &'a Content) -> Self {
-        let Content { rows, totals, source_rows, bytes, sha256 } = content;
-        Self { rows: *rows, totals, source_rows: *source_rows, bytes: *bytes, sha256 }
+        let Content { rows, totals, source_rows, bytes, sha256, file } = content;
+        Self { rows: *rows, totals, source_rows: *source_rows, bytes: *bytes, sha256, file: *file }
     }
 }
 
@@ -58,17 +61,24 @@ pub(super) struct ContentIfAny<'a> {
     /// Digest of the file, in hex.
     #[serde(skip_serializing_if = "Option::is_none")]
     sha256: Option<&'a str>,
+    /// Name of the file in the partition's folder.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "part-0.parquet")]
+    file: Option<PartFile>,
 }
 
 impl<'a> From<Option<&'a Content>> for ContentIfAny<'a> {
     fn from(content: Option<&'a Content>) -> Self {
-        let Some(Content { rows, totals, source_rows, bytes, sha256 }) = content else { return Self::default() };
+        let Some(Content { rows, totals, source_rows, bytes, sha256, file }) = content else {
+            return Self::default();
+        };
         Self {
             rows: Some(*rows),
             totals: Some(totals),
             source_rows: Some(*source_rows),
             bytes: Some(*bytes),
             sha256: Some(sha256),
+            file: Some(*file),
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::partition::{PartitionColumn, Transform};
 use crate::pipeline::url::{shown, shown_in};
 use crate::pipeline::value::text_of;
-use crate::pipeline::{Column, CsvLayout, Definition, Format, Literal, Origin, SourcePath};
+use crate::pipeline::{Column, CsvLayout, Definition, Format, Literal, Origin, Output, OutputFormat, SourcePath};
 use crate::run::{Fold, ForeignFiles};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -47,6 +47,7 @@ pub(in crate::http) struct PipelineDetail<'a> {
     /// What a run does about data files of others in its partitions' folders: `fail`, or `replace` the whole folder.
     #[schema(value_type = String, example = "fail")]
     foreign_files: ForeignFiles,
+    output: OutputView,
     /// The pipeline file, its URLs without their queries.
     text: String,
 }
@@ -69,6 +70,23 @@ struct SourceView<'a> {
     columns: Vec<ColumnView<'a>>,
 }
 
+/// What the table's files are.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = PipelineOutput)]
+struct OutputView {
+    /// `parquet` or `csv`.
+    #[schema(example = "parquet")]
+    format: &'static str,
+    /// Of Parquet's pages, or of the whole csv file.
+    #[schema(example = "zstd")]
+    compression: &'static str,
+    /// Rows of a row group of Parquet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    row_group_rows: Option<u32>,
+    /// Whether `_manifest.json` at the table's root lists its files.
+    manifest: bool,
+}
+
 /// The layout of csv files.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = CsvLayout)]
@@ -82,6 +100,8 @@ struct CsvView<'a> {
     quote: Option<char>,
     /// The texts that mean null.
     null: &'a [String],
+    /// Whether they do so in quotes too.
+    quoted_nulls: bool,
     /// Whether records may have empty fields after the header's last one.
     empty_tail: bool,
 }
@@ -209,8 +229,20 @@ impl<'a> From<&'a Definition> for PipelineDetail<'a> {
             max_rejected: d.max_rejected,
             timeout_seconds: d.limits.timeout_seconds,
             foreign_files: d.foreign_files,
+            output: d.output.into(),
             text: shown_in(&d.text),
         }
+    }
+}
+
+impl From<Output> for OutputView {
+    fn from(output: Output) -> Self {
+        let row_group_rows = match output.format {
+            OutputFormat::Parquet { row_group_rows, .. } => Some(row_group_rows),
+            OutputFormat::Csv { .. } => None,
+        };
+        let Output { format, manifest } = output;
+        Self { format: format.as_str(), compression: format.compression(), row_group_rows, manifest }
     }
 }
 
@@ -243,6 +275,7 @@ impl<'a> From<&'a CsvLayout> for CsvView<'a> {
             delimiter: char::from(layout.delimiter),
             quote: layout.quote.map(char::from),
             null: &layout.nulls,
+            quoted_nulls: layout.quoted_nulls,
             empty_tail: layout.empty_tail,
         }
     }

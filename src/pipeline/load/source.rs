@@ -80,7 +80,7 @@ fn csv(section: &Section<'_>, errors: &mut Errors) -> Option<CsvLayout> {
     }
     let section = section.section("csv", errors)?;
     let before = errors.count();
-    section.only(&["header", "delimiter", "quote", "null", "empty_tail"], errors);
+    section.only(&["header", "delimiter", "quote", "null", "quoted_nulls", "empty_tail"], errors);
     layout.header = section.flag("header", errors).unwrap_or(layout.header);
     layout.empty_tail = section.flag("empty_tail", errors).unwrap_or(layout.empty_tail);
     if layout.empty_tail && !layout.header {
@@ -94,6 +94,10 @@ fn csv(section: &Section<'_>, errors: &mut Errors) -> Option<CsvLayout> {
         let byte = byte(quote, "one ASCII character, or an empty text for none").map(Some);
         let quote = if quote.is_empty() { Some(None) } else { errors.take(&section.at("quote"), byte) };
         layout.quote = quote.unwrap_or(layout.quote);
+    }
+    layout.quoted_nulls = section.flag("quoted_nulls", errors).unwrap_or(layout.quoted_nulls);
+    if !layout.quoted_nulls && layout.quote.is_none() {
+        errors.add(section.at("quoted_nulls"), "is for files with quotes, found quote = \"\"");
     }
     if layout.quote == Some(layout.delimiter) {
         errors.add(section.at("quote"), "is the delimiter too");

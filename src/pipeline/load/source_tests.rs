@@ -36,8 +36,14 @@ fn layout(written: &str) -> CsvLayout {
 
 #[test]
 fn a_csv_layout_has_the_usual_defaults() {
-    let usual =
-        CsvLayout { header: true, delimiter: b',', quote: Some(b'"'), nulls: vec![String::new()], empty_tail: false };
+    let usual = CsvLayout {
+        header: true,
+        delimiter: b',',
+        quote: Some(b'"'),
+        nulls: vec![String::new()],
+        quoted_nulls: true,
+        empty_tail: false,
+    };
     assert_eq!([layout(""), layout("[source.csv]")], [usual.clone(), usual.clone()]);
     let other = layout("[source.csv]\ndelimiter = \"\\t\"\nquote = \"\"\nnull = [\"NA\", \"-\"]\nempty_tail = true");
     let nulls = vec!["NA".to_owned(), "-".to_owned()];

@@ -193,7 +193,7 @@ fn keys_and_values_are_checked_where_they_stand() {
     refused(
         "[measures]",
         "[table]\nforeign = \"fail\"\n[measures]",
-        "table.foreign: unknown key, expected one of foreign_files",
+        "table.foreign: unknown key, expected one of foreign_files, format",
     );
     refused(
         "[measures]",

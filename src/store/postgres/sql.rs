@@ -163,7 +163,8 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         from json_to_recordset($2::json) as d(partition text, outcome text, file text, content text, previous text, foreign_files text)",
     undecide_scope: r"update run_partitions set outcome = null, file = null, content = null, previous = null, foreign_files = 'fail' where run_id = $1",
     delete_scope: r"delete from run_partitions where run_id = $1",
-    save_report: r"update runs set rows = $2::json, sources = $3::json, warnings = $4::json where id = $1",
+    save_report: r"update runs set rows = $2::json, sources = $3::json, warnings = $4::json, manifest = $5 where id = $1",
+    decided_manifest: r"select manifest from runs where id = $1",
     count_changes: r"
         select count(*) as changes
         from run_partitions p

@@ -169,7 +169,8 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         from json_each(?2) as d",
     undecide_scope: r"update run_partitions set outcome = null, file = null, content = null, previous = null, foreign_files = 'fail' where run_id = ?1",
     delete_scope: r"delete from run_partitions where run_id = ?1",
-    save_report: r"update runs set rows = ?2, sources = ?3, warnings = ?4 where id = ?1",
+    save_report: r"update runs set rows = ?2, sources = ?3, warnings = ?4, manifest = ?5 where id = ?1",
+    decided_manifest: r"select manifest from runs where id = ?1",
     count_changes: r"
         select count(*) as changes
         from run_partitions p

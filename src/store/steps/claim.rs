@@ -5,7 +5,7 @@ use super::{lock, read, save};
 use crate::run::{AttemptOutcome, FailureClass, RunError, RunId, State};
 use crate::store::head::Head;
 use crate::store::tx::{Tx, json, values};
-use crate::store::{Change, ClaimRequest, Claimed, Ended, StoreError, StoreResult, rows};
+use crate::store::{Change, ClaimRequest, Claimed, DecidedRun, Ended, StoreError, StoreResult, rows};
 use chrono::{DateTime, TimeDelta, Utc};
 
 /// How many lost runs one claim takes over.
@@ -159,7 +159,11 @@ async fn hand_over(tx: &mut Tx, head: &Head, request: &ClaimRequest, now: DateTi
     let (mut decided, mut publish_failures) = (None, 0);
     if let (State::Committing, Some(token)) = (head.state, head.decided_token) {
         let partitions = tx.rows(tx.sql.run_partitions, values![head.id]).await?;
-        decided = Some((token, partitions.iter().map(rows::decided).collect::<StoreResult<_>>()?));
+        decided = Some(DecidedRun {
+            token,
+            partitions: partitions.iter().map(rows::decided).collect::<StoreResult<_>>()?,
+            manifest: tx.one(tx.sql.decided_manifest, values![head.id]).await?.flag("manifest")?,
+        });
         publish_failures = tx.one(tx.sql.publish_failures, values![head.id, token]).await?.small_count("failures")?;
     }
     let definition = rows::definition(&tx.one(tx.sql.definition, values![head.definition.0.as_str()]).await?)?;

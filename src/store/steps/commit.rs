@@ -107,7 +107,7 @@ async fn save_decision(tx: &mut Tx, head: &Head, decision: &Decision) -> StoreRe
         )));
     }
     let (rows, sources) = (json(&decision.rows)?, json(&decision.sources)?);
-    let report = values![head.id, rows, sources, json(&decision.warnings)?];
+    let report = values![head.id, rows, sources, json(&decision.warnings)?, decision.manifest];
     tx.execute(tx.sql.save_report, report).await?;
     Ok(())
 }

@@ -38,7 +38,10 @@ pub(super) struct Bed {
 #[derive(Debug)]
 pub(super) struct Made {
     pub(super) report: Report,
+    /// Those that are Parquet.
     pub(super) files: BTreeMap<String, DataFrame>,
+    /// All of them as they are.
+    pub(super) bytes: BTreeMap<String, Vec<u8>>,
 }
 
 impl Bed {
@@ -129,19 +132,24 @@ impl Made {
     fn read(report: Report, staging: &Path) -> Self {
         let rows = &report.rows;
         assert!(rows.balance(), "{rows:?}");
-        let mut files = BTreeMap::new();
+        let (mut files, mut all) = (BTreeMap::new(), BTreeMap::new());
         for part in &report.partitions {
             let Some(name) = &part.file else {
                 assert_eq!((part.rows, part.source_rows, part.bytes), (0, 0, 0));
                 continue;
             };
             let path = staging.join(name);
-            assert_eq!(std::fs::metadata(&path).unwrap().len(), part.bytes);
+            let bytes = std::fs::read(&path).unwrap();
+            assert_eq!(bytes.len() as u64, part.bytes);
+            all.insert(part.partition.to_string(), bytes);
+            if !name.ends_with(".parquet") {
+                continue;
+            }
             let frame = ParquetReader::new(File::open(path).unwrap()).finish().unwrap();
             assert_eq!(frame.height() as u64, part.rows);
             files.insert(part.partition.to_string(), frame);
         }
-        Self { report, files }
+        Self { report, files, bytes: all }
     }
 
     /// Each partition's digest.

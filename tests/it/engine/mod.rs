@@ -7,6 +7,7 @@ mod contract;
 mod expressions;
 mod failures;
 mod naive;
+mod output;
 mod process;
 mod random;
 mod rows;

@@ -3,8 +3,8 @@
 use super::App;
 use refrain::partition::PartitionKey;
 use refrain::run::{
-    AttemptOutcome, CatalogEntry, ClaimToken, FailureClass, Fold, ForeignFiles, Measured, RowCounts, RunError, Scalar,
-    SourceFile, StagedPartition, Totals, Warning, decide,
+    AttemptOutcome, CatalogEntry, ClaimToken, FailureClass, Fold, ForeignFiles, Measured, PartFile, RowCounts,
+    RunError, Scalar, SourceFile, StagedPartition, Totals, Warning, decide,
 };
 use refrain::store::{ClaimRequest, Claimed, Decision, Ended};
 use std::time::Duration;
@@ -44,10 +44,12 @@ impl App {
         let entries: Vec<CatalogEntry> = self.store.entries(&claimed.run.pipeline, None).await.unwrap();
         let partitions = claimed.run.partitions.iter().map(|p| {
             let entry = entries.iter().find(|e| e.partition == p.partition);
-            decide(&staged(&p.partition, trips), entry, entry.map(|e| e.content.sha256.as_str()), ForeignFiles::Fail)
+            let live = entry.map(|e| e.content.sha256.as_str());
+            decide(&staged(&p.partition, trips), PartFile::Parquet, entry, live, ForeignFiles::Fail)
         });
         let decision = Decision {
             partitions: partitions.collect(),
+            manifest: false,
             rows: RowCounts {
                 read: 12,
                 in_scope: 7,

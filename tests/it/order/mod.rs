@@ -12,8 +12,8 @@ use refrain::engine::{Engine, EngineError, Job, Report};
 use refrain::partition::PartitionKey;
 use refrain::pipeline::{self, Definition};
 use refrain::run::{
-    Asked, AskedPartitions, Fold, IdempotencyKey, Measured, Mode, OnOverlap, Principal, Progress, RowCounts, Run,
-    RunId, Scalar, Scope, StagedPartition, Totals,
+    Asked, AskedPartitions, Fold, IdempotencyKey, Measured, Mode, OnOverlap, PartFile, Principal, Progress, RowCounts,
+    Run, RunId, Scalar, Scope, StagedPartition, Totals,
 };
 use refrain::store::{Change, NewRun, RunStore, StoredDefinition, Submitted};
 use refrain::table::Warehouse;
@@ -142,7 +142,10 @@ impl Workers {
     }
 
     fn live(&self, pipeline: &str, key: &str) -> Option<Vec<u8>> {
-        std::fs::read(self.warehouse.live_path(pipeline, &PartitionKey::from_canonical(key)).unwrap()).ok()
+        std::fs::read(
+            self.warehouse.live_path(pipeline, &PartitionKey::from_canonical(key), PartFile::Parquet).unwrap(),
+        )
+        .ok()
     }
 }
 

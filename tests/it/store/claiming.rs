@@ -6,7 +6,7 @@ use super::make::{
     nothing_to_claim, postpone, release, request, run, state, submit, submitted, try_claim,
 };
 use refrain::run::{AttemptOutcome, FailureClass, Outcome, RunId, Stage, State};
-use refrain::store::{Cancelled, Change, Fenced, RunStore, StoreError};
+use refrain::store::{Cancelled, Change, DecidedRun, Fenced, RunStore, StoreError};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -143,7 +143,7 @@ pub(crate) async fn an_expired_committing_run_is_claimed_first_with_what_was_dec
     bed.pass(LEASE).await;
     let second = claim(bed, id).await;
     assert_eq!((second.run.state, second.attempt), (State::Committing, 2));
-    assert_eq!(second.decided, Some((first.token, partitions)));
+    assert_eq!(second.decided, Some(DecidedRun { token: first.token, partitions, manifest: true }));
     assert_eq!(second.run.attempts[0].outcome, Some(AttemptOutcome::Lost));
     assert_eq!(second.run.attempts[1].outcome, None);
     // Again, and again: lost workers do not count any more.
@@ -169,7 +169,7 @@ pub(crate) async fn a_postponed_run_is_claimed_when_it_is_due(bed: &Bed) {
     nothing_to_claim(bed).await;
     bed.pass(delay).await;
     let second = claim(bed, id).await;
-    assert_eq!(second.decided.as_ref().map(|(token, _)| *token), Some(first.token));
+    assert_eq!(second.decided.as_ref().map(|decided| decided.token), Some(first.token));
     assert_eq!(second.run.attempts[0].outcome, Some(AttemptOutcome::Failed), "it was not lost");
     assert_eq!(second.run.error, None, "it is being tried again");
     finish(bed, &second).await;
@@ -266,7 +266,7 @@ pub(crate) async fn a_run_that_cannot_be_read_does_not_stop_the_others(bed: &Bed
     nothing_to_claim(bed).await;
     bed.past_the_store("update runs set progress = null where idempotency_key = 'last'").await.unwrap();
     bed.pass(Duration::from_secs(60)).await;
-    assert_eq!(claim(bed, last).await.decided.unwrap().0, after.token);
+    assert_eq!(claim(bed, last).await.decided.unwrap().token, after.token);
 }
 
 pub(crate) async fn a_lost_worker_is_replaced_until_its_run_has_lost_too_many(bed: &Bed) {

@@ -4,8 +4,8 @@ use super::bed::Bed;
 use refrain::partition::PartitionKey;
 use refrain::run::{
     Asked, AskedPartitions, AttemptOutcome, ClaimToken, Content, Decided, DefinitionHash, FailureClass, Fold,
-    ForeignFiles, IdempotencyKey, Measured, Mode, OnOverlap, Outcome, Previous, Principal, Progress, RowCounts, Run,
-    RunError, RunId, Scalar, SourceFile, Stage, State, Totals, Warning,
+    ForeignFiles, IdempotencyKey, Measured, Mode, OnOverlap, Outcome, PartFile, Previous, Principal, Progress,
+    RowCounts, Run, RunError, RunId, Scalar, SourceFile, Stage, State, Totals, Warning,
 };
 use refrain::store::{
     Begun, ClaimRequest, Claimed, Decision, Ended, Fenced, NewRun, RunStore, StoredDefinition, Submitted,
@@ -107,6 +107,7 @@ pub(crate) fn content(trips: u64) -> Content {
         source_rows: trips,
         bytes: trips * 10,
         sha256: format!("{trips:064x}"),
+        file: PartFile::default(),
     }
 }
 
@@ -128,6 +129,7 @@ pub(crate) fn decision(partitions: Vec<Decided>) -> Decision {
     let by_partition = [("month=2024-03".to_owned(), 2), ("other".to_owned(), 1)].into();
     Decision {
         partitions,
+        manifest: true,
         rows: RowCounts {
             read: 10,
             in_scope: 7,

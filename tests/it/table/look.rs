@@ -120,7 +120,7 @@ fn live_partitions_are_the_folders_with_a_file() {
 #[test]
 fn the_live_file_is_hashed_anew() {
     let f = Fixture::new();
-    let live = || f.warehouse.live_sha256(TABLE, &key("month=2024-02")).unwrap();
+    let live = || f.warehouse.live_sha256(TABLE, &key("month=2024-02"), PartFile::Parquet).unwrap();
     assert_eq!(live(), None);
     let path = f.put("month=2024-02/part-0.parquet", "abc");
     assert_eq!(live().as_deref(), Some("ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"));

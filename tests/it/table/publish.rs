@@ -27,11 +27,16 @@ fn publishing_goes_on_from_every_point() {
     let crash_inside: [fn(&Fixture, &Decided); 3] = [
         |_, _| {},
         // The folders are made, the file is not moved.
-        |f, next| fs::create_dir_all(f.warehouse.live_path(TABLE, &next.partition).unwrap().parent().unwrap()).unwrap(),
+        |f, next| {
+            fs::create_dir_all(
+                f.warehouse.live_path(TABLE, &next.partition, PartFile::Parquet).unwrap().parent().unwrap(),
+            )
+            .unwrap()
+        },
         // The file of a clear is gone, its folder is not.
         |f, next| {
             if next.file.is_none() {
-                fs::remove_file(f.warehouse.live_path(TABLE, &next.partition).unwrap()).unwrap();
+                fs::remove_file(f.warehouse.live_path(TABLE, &next.partition, PartFile::Parquet).unwrap()).unwrap();
             }
         },
     ];
@@ -158,7 +163,10 @@ fn names_that_lead_elsewhere_are_refused() {
     let lock = f.lock();
     for bad in ["", "..", "../month=2024-02", "month=1/..", "month=1//day=2", "/month=1", "month=1/", "=x", "month=\0"]
     {
-        assert!(matches!(f.warehouse.live_path(TABLE, &key(bad)), Err(TableError::Name { .. })), "{bad:?}");
+        assert!(
+            matches!(f.warehouse.live_path(TABLE, &key(bad), PartFile::Csv), Err(TableError::Name { .. })),
+            "{bad:?}"
+        );
         assert!(matches!(lock.publish(&f.staging(), &cleared(bad)), Err(TableError::Name { .. })), "{bad:?}");
     }
     for bad in ["", "..", ".staging", "a/b", "Zone", "_x"] {
@@ -183,7 +191,7 @@ fn symbolic_links_are_not_followed() {
             assert!(matches!(error, TableError::NotOurs { found: "a symbolic link", .. }), "{partition}: {error}");
             assert!(!error.is_transient());
         }
-        assert!(f.warehouse.live_sha256(TABLE, &key(partition)).is_err(), "{partition}");
+        assert!(f.warehouse.live_sha256(TABLE, &key(partition), PartFile::Parquet).is_err(), "{partition}");
     };
     fs::create_dir_all(f.table().join("event_date=2015-01-02/hour=01")).unwrap();
     symlink(&elsewhere, f.table().join("event_date=2015-01-01")).unwrap();

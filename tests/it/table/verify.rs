@@ -8,8 +8,8 @@ fn a_table_that_is_as_the_catalog_says_has_no_findings() {
     let f = Fixture::new();
     f.put("month=2024-01/part-0.parquet", "a");
     f.lock().mark_success().unwrap();
-    assert_eq!(f.warehouse.verify(TABLE, Some(&monthly()), &[entry("month=2024-01", "a")]).unwrap(), []);
-    assert_eq!(f.warehouse.verify("never_written", None, &[]).unwrap(), []);
+    assert_eq!(f.warehouse.verify_files(TABLE, Some(&monthly()), &[entry("month=2024-01", "a")]).unwrap(), []);
+    assert_eq!(f.warehouse.verify_files("never_written", None, &[]).unwrap(), []);
     assert_eq!(f.warehouse.verify_staging().unwrap(), []);
 }
 
@@ -39,7 +39,7 @@ fn each_difference_is_found_and_named() {
         entry("year=2023", "of an earlier definition"),
     ];
     let found = |spec: Option<&PartitionSpec>| {
-        let findings = f.warehouse.verify(TABLE, spec, &entries).unwrap();
+        let findings = f.warehouse.verify_files(TABLE, spec, &entries).unwrap();
         let brief = |finding: refrain::table::Finding| {
             assert!(finding.path.starts_with(f.table().to_str().unwrap()) && !finding.detail.is_empty());
             (finding.kind, finding.partition.map_or("-".to_owned(), |key| key.to_string()))
@@ -62,7 +62,7 @@ fn each_difference_is_found_and_named() {
 #[test]
 fn findings_as_json() {
     let f = Fixture::new();
-    let found = f.warehouse.verify(TABLE, None, &[entry("month=2024-03", "c")]).unwrap();
+    let found = f.warehouse.verify_files(TABLE, None, &[entry("month=2024-03", "c")]).unwrap();
     let path = f.table().join("month=2024-03/part-0.parquet");
     let detail = format!("there is no file, expected one with sha256 {}", sha256("c"));
     assert_eq!(
@@ -76,7 +76,8 @@ fn a_link_is_a_finding_not_the_end_of_verifying() {
     let f = Fixture::new();
     f.put("month=2024-01/part-0.parquet", "a");
     std::os::unix::fs::symlink(f.table().join("month=2024-01"), f.table().join("month=2024-02")).unwrap();
-    let found = f.warehouse.verify(TABLE, None, &[entry("month=2024-02", "a"), entry("month=2024-01", "a")]).unwrap();
+    let found =
+        f.warehouse.verify_files(TABLE, None, &[entry("month=2024-02", "a"), entry("month=2024-01", "a")]).unwrap();
     assert_eq!(found.iter().map(|finding| finding.kind).collect::<Vec<_>>(), [Changed, Foreign]);
     assert!(found[0].detail.contains("a symbolic link"), "{}", found[0].detail);
 }
