@@ -61,9 +61,11 @@ impl Worker {
         let (lock, all, staging) =
             (Arc::clone(lock), decided.partitions.clone(), self.warehouse.staging(run, decided.token));
         let written = self.on_disk(move |_| lock.write_manifest(&staging, run, &catalog, &all)).await;
-        let written = written.map_err(|error| table_error(&error))?;
+        if !written.map_err(|error| table_error(&error))? {
+            return Ok(false);
+        }
         self.probe.reached(Step::Manifested).await?;
-        Ok(written)
+        Ok(true)
     }
 
     /// A decided file is gone: what is already live as decided is entered in the catalog, and the run computed again.

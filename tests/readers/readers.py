@@ -10,7 +10,7 @@ import polars as pl
 
 import tables
 from checks import all_of, expect
-from engines import READERS, VERSIONS, Spark, means, plain
+from engines import CSV_READERS, READERS, VERSIONS, Spark, means, plain
 from service import Service
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -75,6 +75,17 @@ def types_survive(service):
         expect(tuple(map(plain, found)), tuple(map(plain, expected)), "a row of types")
 
 
+def csv_reads_back(service, compression, read):
+    """A csv table, read with the types of its columns, is what went in."""
+    table = service.warehouse / f"written_{compression}"
+    files = sorted(table.rglob(f"part-0.{tables.COMPRESSIONS[compression]}"))
+    expect(len(files), 2, "files")
+    given = pl.read_parquet(service.sources / "written.parquet", columns=list(tables.WRITTEN)).sort("id")
+    read = pl.concat([read(file, tables.WRITTEN) for file in files]).sort("id")
+    for found, expected in zip(read.iter_rows(), given.iter_rows(), strict=True):
+        expect(tuple(map(plain, found)), tuple(map(plain, expected)), "a row")
+
+
 def shortest(text, value):
     """Whether Java's text of a double is the shortest one. Before Java 19 some are not (JDK-4511638)."""
     if value is None or not math.isfinite(value):
@@ -125,6 +136,11 @@ def checks(service, runs):
         yield f"{of_type} values: folder names", lambda k=kind: as_spark_names_them(service, f"by_{k}", "kinds.parquet", [k])
     yield "every type: rows", lambda: same_rows(service, "types", ["id", *tables.TYPE_COLUMNS], ["id"])
     yield "every type: what went in", lambda: types_survive(service)
+    for compression in tables.COMPRESSIONS:
+        for name, read in CSV_READERS.items():
+            yield f"csv, compression {compression}: what went in, {name}", lambda c=compression, r=read: csv_reads_back(
+                service, c, r
+            )
     for at, cast in enumerate(tables.CASTS):
         yield f"{cast[0]} as {cast[1]}: as Spark's cast", lambda p=f"numbers_{at}", c=cast: as_spark_casts(
             service, p, runs[p], *c
@@ -136,7 +152,7 @@ def main(words):
     print(f"==> {VERSIONS}; trips are {'real' if (data / 'nyc-tlc-green').exists() else 'made'}")
     with Service() as service:
         texts = [tables.trips(service, data), tables.tags(service), tables.events(service), tables.types(service)]
-        for text in [*texts, *tables.kinds(service), *tables.numbers(service)]:
+        for text in [*texts, *tables.kinds(service), *tables.numbers(service), *tables.written(service)]:
             service.pipeline(text)
         service.start()
         runs = {p.stem: service.succeeds(p.stem) for p in sorted((service.folder / "pipelines").iterdir())}

@@ -8,6 +8,7 @@ import shutil
 import struct
 from decimal import Decimal
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -172,6 +173,44 @@ def types(service):
         ['id = "id"', *(f'{name} = "{name}"' for name in TYPE_COLUMNS if name not in floats)],
         [f'{name} = "min({name})"' for name in floats],
     )  # fmt: skip
+
+
+# Output column of a csv table -> DuckDB type, Polars type, Arrow type and values.
+WRITTEN = {
+    "id": ("bigint", pl.Int64, pa.int64(), None),
+    "note": ("varchar", pl.String, pa.string(), ["", None, "a,b", '"', '""', "two\nlines", "\r\n", " x ", "é", "null", "'"]),
+    "flag": ("boolean", pl.Boolean, pa.bool_(), [True, False, None]),
+    "size": ("double", pl.Float64, pa.float64(), [0.1, -1e300, 5e-324, 1e16, 0.0, None]),
+    "price": ("decimal(18,2)", pl.Decimal(18, 2), pa.decimal128(18, 2), [Decimal("-0.05"), Decimal("1234567.80"), None]),
+    "day": ("date", pl.Date, pa.date32(), [datetime.date(1969, 12, 31), datetime.date(2024, 2, 29), None]),
+    "at": ("timestamp", pl.Datetime("us"), pa.timestamp("us"),
+           [datetime.datetime(1969, 12, 31, 23, 59, 59, 999_999), datetime.datetime(2024, 3, 10, 2, 30), None]),
+}  # fmt: skip
+COMPRESSIONS = {"none": "csv", "gzip": "csv.gz", "zstd": "csv.zst"}
+
+
+def written(service):
+    """Rows as csv, once with each compression."""
+    count = 500
+    columns = {"id": pa.array(range(count), pa.int64()), "part": pa.array([i % 2 for i in range(count)], pa.int32())}
+    for name, (_, _, arrow, values) in WRITTEN.items():
+        if values:
+            columns[name] = pa.array([values[i % len(values)] for i in range(count)], arrow)
+    pq.write_table(pa.table(columns), service.sources / "written.parquet")
+    contract = {"id": "int64", "note": "string", "flag": "bool", "size": "float64", "price": "decimal(18,2)", "day": "date", "at": "datetime"}
+    kept = [f'{name} = "{name}"' for name in WRITTEN]
+    return [
+        "\n".join(
+            [
+                f'name = "written_{compression}"', 'sort_by = ["id"]',
+                "[source]", 'format = "parquet"', 'path = "sources/written.parquet"',
+                "[source.columns]", 'part = "int32"', *(f'{name} = "{kind}"' for name, kind in contract.items()),
+                "[partition]", 'part = { value_of = "part" }', "[columns]", *kept,
+                "[table]", 'format = "csv"', f'compression = "{compression}"', "",
+            ]
+        )
+        for compression in COMPRESSIONS
+    ]  # fmt: skip
 
 
 def doubles():

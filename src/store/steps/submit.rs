@@ -137,7 +137,7 @@ pub(super) async fn undecide(tx: &mut Tx, id: RunId, mode: Mode) -> StoreResult<
         Mode::Full => tx.sql.delete_scope,
     };
     tx.execute(reset, values![id]).await?;
-    tx.execute(tx.sql.save_report, values![id, None::<String>, "[]", "[]"]).await?;
+    tx.execute(tx.sql.save_report, values![id, None::<String>, "[]", "[]", false]).await?;
     Ok(())
 }
 

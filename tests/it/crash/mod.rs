@@ -4,6 +4,7 @@
 mod away;
 mod checkpoints;
 mod engine;
+mod formats;
 mod kills;
 mod losing;
 mod lost_answers;

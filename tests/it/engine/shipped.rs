@@ -151,6 +151,22 @@ async fn github_events_by_type_counts_each_hour_from_its_file() {
     assert!(error.detail.contains("data/2015-01-02-0.json.gz does not exist"), "{}", error.detail);
 }
 
+/// As its file says how.
+#[tokio::test(flavor = "multi_thread")]
+async fn github_events_by_type_can_be_csv() {
+    let bed = Bed::new();
+    day(&bed);
+    let events = shipped("github_events_by_type");
+    let csv = events.replace("# [table]", "[table]").replace("# format = \"csv\"", "format = \"csv\"");
+    let made = bed.made(&csv, &["event_date=2015-01-01/hour=07", "event_date=2015-01-01/hour=23"]).await;
+    let text =
+        |hour: &str| String::from_utf8(made.bytes[&format!("event_date=2015-01-01/hour={hour}")].clone()).unwrap();
+    assert_eq!(text("07"), "event_type,events\nPushEvent,1\nWatchEvent,4\n");
+    assert_eq!(text("23"), "event_type,events\nPushEvent,1\n");
+    let parquet = bed.made(&events, &["event_date=2015-01-01/hour=07"]).await;
+    assert_eq!(made.report.partitions[0].totals, parquet.report.partitions[0].totals);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn github_stars_counts_each_event_once() {
     let bed = Bed::new();

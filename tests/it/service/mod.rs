@@ -13,6 +13,7 @@ mod mend;
 mod names;
 mod numbers;
 mod order;
+mod output;
 mod partitions;
 mod place;
 mod poison;
