@@ -127,8 +127,9 @@ class Spark:
 def csv_by_duckdb(path, columns):
     """What is in quotes is no null."""
     types = {name: kind[0] for name, kind in columns.items()}
+    options = "header = true, allow_quoted_nulls = false, hive_partitioning = false"
     with duckdb.connect() as db:
-        return db.sql(f"select * from read_csv('{path}', header = true, columns = {types}, allow_quoted_nulls = false)").pl()
+        return db.sql(f"select * from read_csv('{path}', columns = {types}, {options})").pl()
 
 
 def csv_by_polars(path, columns):
