@@ -119,8 +119,9 @@ impl RunStore for FaultyStore {
         self.inner.entries(pipeline, keys).await
     }
 
-    async fn table_definitions(&self, _: &str) -> StoreResult<Vec<StoredDefinition>> {
-        unreachable!()
+    async fn table_definitions(&self, pipeline: &str) -> StoreResult<Vec<StoredDefinition>> {
+        self.fail().await?;
+        self.inner.table_definitions(pipeline).await
     }
 
     async fn partition(
