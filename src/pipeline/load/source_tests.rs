@@ -66,7 +66,10 @@ fn a_csv_layout_is_checked() {
     wrong("quote = \",\"", "quote: is the delimiter too");
     wrong("null = \"NA\"", "null: expected a list of texts, found the text \"NA\"");
     wrong("null = [0]", "null: expected a text, found 0");
-    wrong("escape = \"x\"", "escape: unknown key, expected one of header, delimiter, quote, null, empty_tail");
+    wrong(
+        "escape = \"x\"",
+        "escape: unknown key, expected one of header, delimiter, quote, null, quoted_nulls, empty_tail",
+    );
     refused("csv", "csv = 1", "x = \"int8\"", "source.csv: expected a table, found 1");
     refused("parquet", "[source.csv]", "x = \"int8\"", "source.csv: is for format = \"csv\"");
     refused(
