@@ -98,6 +98,11 @@ fn to_rebuild<'a>(
     let name = found.pipeline.as_deref().unwrap_or_default();
     let definition = pipelines.get(name).ok_or_else(|| format!("there is no pipeline {name}"))?;
     let key = partition.as_ref().ok_or("it is no partition's")?;
+    if definition.merge().is_some() {
+        return Err("its rows were merged into what it was before, which no run can make again: restore the file, or run mode full once \
+                    to rebuild the table from its sources"
+            .to_owned());
+    }
     match definition.partition.parse_key(key.as_str()) {
         Ok(_) => Ok((definition, key)),
         Err(error) => Err(format!("the pipeline has other partition columns by now ({error}): run mode full once")),

@@ -2,6 +2,7 @@
 
 mod columns;
 mod grouping;
+mod merge;
 mod rows;
 mod section;
 mod source;
@@ -56,7 +57,7 @@ pub fn parse(text: &str, file: &str) -> Result<Definition, Vec<DefinitionError>>
 }
 
 fn definition(root: &Section<'_>, text: &str, file: &str, errors: &mut Errors) -> Option<Definition> {
-    const KEYS: [&str; 15] = [
+    const KEYS: [&str; 18] = [
         "name",
         "description",
         "timezone",
@@ -68,6 +69,9 @@ fn definition(root: &Section<'_>, text: &str, file: &str, errors: &mut Errors) -
         "columns",
         "sort_by",
         "dedupe",
+        "write",
+        "key",
+        "on_conflict",
         "where",
         "retry",
         "limits",
@@ -90,6 +94,7 @@ fn definition(root: &Section<'_>, text: &str, file: &str, errors: &mut Errors) -
     if rows::is_kept(root, errors) {
         rows = rows::read(root, &context, &mut names, errors);
     } else {
+        merge::refuse(root, errors);
         dimensions = grouping::dimensions(root, &context, &mut names, errors);
         measures = grouping::measures(root, &context, &mut names, errors);
     }

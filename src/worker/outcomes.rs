@@ -1,6 +1,7 @@
 //! What a run's partitions become: outcomes come from the catalog, actions from the disk.
 
 use super::ending::{compute_error, table_error};
+use super::merge::base_of;
 use super::{Attempt, Worker};
 use crate::engine::Report;
 use crate::partition::PartitionKey;
@@ -64,6 +65,7 @@ impl Worker {
         }
         let rules = rules(definition.foreign_files, &staged);
         let replaced = self.foreign_partitions(attempt, &rules, foreign, warnings).await?;
+        let bases = attempt.bases.clone();
         let decided = self.on_disk(move |warehouse| {
             let one = |(key, staged): (PartitionKey, StagedPartition)| {
                 let entry = entries.get(&key);
@@ -72,7 +74,8 @@ impl Worker {
                 let alone = same && !replaced.contains(&key);
                 let live = if alone { warehouse.live_sha256(&pipeline, &key)? } else { None };
                 let rule = rules.get(&key).copied().unwrap_or_default();
-                Ok(decide(&staged, entry, live.as_deref(), rule))
+                let base = bases.as_ref().map(|bases| base_of(bases, &key));
+                Ok(Decided { base, ..decide(&staged, entry, live.as_deref(), rule) })
             };
             let decided = staged.into_iter().map(one).collect::<Result<Vec<_>, TableError>>()?;
             // What was looked at may have been the empty folder that an unmounted disk leaves.

@@ -61,6 +61,7 @@ impl Fixture {
             file: Some(file),
             previous: None,
             foreign_files: ForeignFiles::Fail,
+            base: None,
         }
     }
 
@@ -97,6 +98,7 @@ fn cleared(partition: &str) -> Decided {
         file: None,
         previous: None,
         foreign_files: ForeignFiles::Fail,
+        base: None,
     }
 }
 
