@@ -7,6 +7,7 @@ mod engine;
 mod kills;
 mod losing;
 mod lost_answers;
+mod merging;
 mod order;
 mod restored;
 mod sweep;
