@@ -147,7 +147,8 @@ struct BaseFile<'a> {
 
 impl<'a> BaseFile<'a> {
     fn open(base: &'a MergeBase, rows: &Rows<'_>) -> Result<Self, EngineError> {
-        let mut file = open_regular(&base.path).map_err(|e| unreadable(base, &e))?.map_err(|found| damaged(base, found))?;
+        let mut file =
+            open_regular(&base.path).map_err(|e| unreadable(base, &e))?.map_err(|found| damaged(base, found))?;
         let sha256 = output::sha256(&mut file).map_err(|e| unreadable(base, &e))?;
         if sha256 != base.sha256 {
             return Err(damaged(base, &format!("one with sha256 {sha256}")));

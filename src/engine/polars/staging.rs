@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 /// Rows of one partition on their way into its file.
 enum Filling<'a> {
-    Writing(PartitionFile),
+    Writing(Box<PartitionFile>),
     Merging(Merging<'a>),
 }
 
@@ -76,7 +76,7 @@ impl Attempt<'_> {
     fn filling<'r>(&self, rows: &'r Rows<'r>, base: Option<&'r MergeBase>) -> Result<Filling<'r>, EngineError> {
         Ok(match (&rows.table.merge, base) {
             (Some(merge), Some(base)) => Filling::Merging(Merging::begin(rows, merge, base)?),
-            _ => Filling::Writing(self.next_file(rows)?),
+            _ => Filling::Writing(Box::new(self.next_file(rows)?)),
         })
     }
 
@@ -92,7 +92,7 @@ impl Attempt<'_> {
         books: &Books,
     ) -> Result<StagedPartition, EngineError> {
         let file = match filling {
-            Filling::Writing(file) => file,
+            Filling::Writing(file) => *file,
             Filling::Merging(merging) => {
                 let mut merged = merging.finish()?;
                 let mut file = self.next_file(rows)?;

@@ -123,7 +123,9 @@ async fn twin(place: &Place, server: &Server, key: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_at_any_step_a_merge_is_made_once(#[case] store: Store) {
     let place = bed(store).await;
-    for (round, step) in (1..).zip(STEPS) {
+    // Over Postgres the steps around the decision are enough: before it nothing is of the database, after it is as without merges.
+    let steps = if store == Store::Sqlite { &STEPS[..] } else { &["staged", "decided", "published-1", "finished"] };
+    for (round, step) in (1..).zip(steps.iter().copied()) {
         write_input(&place, batch(round));
         let (before, twins) = (now(&place, TABLES[0]), now(&place, TABLES[1]));
         let mark = place.path(&format!("struck-{step}"));
@@ -155,6 +157,7 @@ async fn killed_at_any_step_a_merge_is_made_once(#[case] store: Store) {
         server.kill().await;
     }
     assert_eq!(place.verify().await, None);
+    let _server = place.start_with(&FLAGS, &[]).await;
     until("staging is swept", || staged(&place).is_empty()).await;
 }
 
@@ -258,7 +261,10 @@ async fn a_base_that_changed_before_the_decision_is_merged_again() {
     let run = paused.wait(&id).await;
     assert_eq!(run["state"], "succeeded", "{run:#}");
     let error = &run["attempts"][0]["error"];
-    assert_eq!((&error["type"], &error["class"]), (&json!("urn:refrain:problem:merge-base-changed"), &json!("service")));
+    assert_eq!(
+        (&error["type"], &error["class"]),
+        (&json!("urn:refrain:problem:merge-base-changed"), &json!("service"))
+    );
     assert!(error["detail"].as_str().unwrap().contains("partition pickup_month=2024-01 of table trips"), "{run:#}");
     assert_eq!(run["attempts"].as_array().unwrap().len(), 2, "{run:#}");
     assert_eq!(fields(&run, "base"), between);
@@ -280,10 +286,9 @@ async fn files_younger_than_the_catalog_are_merged_into_by_nobody(#[case] store:
     place.restore(&backup).await;
     let files = place.files_of(TABLES[0]);
     let server = place.start_with(&FLAGS, &[]).await;
-    for (partition, kind, says) in [
-        ("2024-01", "merge-base-damaged", "restore the file"),
-        ("2024-04", "merge-base-unknown", "take it away"),
-    ] {
+    for (partition, kind, says) in
+        [("2024-01", "merge-base-damaged", "restore the file"), ("2024-04", "merge-base-unknown", "take it away")]
+    {
         let body = json!({"pipeline": TABLES[0], "partitions": [partition]});
         let run = server.run_to("failed", partition, &body).await;
         assert_eq!(run["error"]["type"], format!("urn:refrain:problem:{kind}"), "{run:#}");

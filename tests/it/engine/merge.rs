@@ -102,9 +102,9 @@ struct Rules {
 impl Rules {
     fn text(self) -> String {
         let keeps = if self.keeps { "on_conflict = \"keep\"\n" } else { "" };
-        let dedupe = self.dedupe.map(|keep| {
-            format!("dedupe = {{ key = [\"kind\", \"id\"], keep = \"{keep}\", order_by = \"amount\" }}\n")
-        });
+        let dedupe = self
+            .dedupe
+            .map(|keep| format!("dedupe = {{ key = [\"kind\", \"id\"], keep = \"{keep}\", order_by = \"amount\" }}\n"));
         let sort_by = self.sort_by.map(|column| format!("sort_by = \"{column}\"\n"));
         definition(&[keeps, &dedupe.unwrap_or_default(), &sort_by.unwrap_or_default()].concat())
     }
@@ -144,7 +144,7 @@ fn texts(rows: &[Row]) -> Vec<Vec<String>> {
 }
 
 fn random_rows(dice: &mut Dice) -> Vec<(i32, Row)> {
-    let count = dice.below(40);
+    let count = dice.below(60);
     let mut row = |_| {
         let some = |dice: &mut Dice, below: usize| {
             let n = i64::try_from(dice.below(below)).unwrap();
@@ -152,7 +152,7 @@ fn random_rows(dice: &mut Dice) -> Vec<(i32, Row)> {
         };
         let kind = [None, Some("a"), Some("b"), Some("é")][dice.below(4)];
         let p = i32::try_from(dice.below(3)).unwrap() + 1;
-        (p, (some(dice, 1000), kind, Some(some(dice, 5).unwrap_or(-1)), some(dice, 7)))
+        (p, (some(dice, 1000), kind, Some(some(dice, 5).unwrap_or(-1)), some(dice, 5)))
     };
     (0..count).map(&mut row).collect()
 }
@@ -171,7 +171,7 @@ async fn chains_of_merges_are_what_a_map_by_key_is() {
     for rules in cases {
         let (text, mut table) = (rules.text(), Table::new());
         let mut model: BTreeMap<i32, BTreeMap<Key, Row>> = BTreeMap::new();
-        for turn in 0..4 {
+        for turn in 0..5 {
             let mut rows = random_rows(&mut dice);
             for p in [1, 2] {
                 // The third partition is not named.
@@ -201,7 +201,7 @@ async fn chains_of_merges_are_what_a_map_by_key_is() {
             assert_eq!(again.0.digests(), digests[0], "{rules:?}, merge {turn} done twice");
         }
     }
-    assert!(new > 200 && conflicts > 50, "{new} new keys, {conflicts} known ones");
+    assert!(new > 200 && conflicts > 100, "{new} new keys, {conflicts} known ones");
 }
 
 /// More rows on both sides than memory, and more than a row group of the base: the same bytes.
@@ -210,7 +210,8 @@ async fn more_rows_than_memory_on_both_sides_give_the_same_bytes() {
     let mut table = Table::new();
     let text = definition("sort_by = \"amount\"");
     let rows = |ids: &mut dyn Iterator<Item = i64>, amount: i64| -> Vec<(i32, Row)> {
-        ids.map(|id| (1, (Some(id * 7 % 1000), Some("a longer kind, so that it counts"), Some(amount), Some(id)))).collect()
+        ids.map(|id| (1, (Some(id * 7 % 1000), Some("a longer kind, so that it counts"), Some(amount), Some(id))))
+            .collect()
     };
     let layout = Layout { row_group: 50_000, statistics: true };
     table.bed.write_as("raw/a.parquet", source(&rows(&mut (0..300_000), 1)), layout);
@@ -294,8 +295,16 @@ async fn a_base_with_other_columns_or_two_rows_of_a_key_is_refused() {
     let refused = async |text: &str| table.compute(table.job(text, &["1"])).await.unwrap_err();
     for (from, to, found) in [
         ("at = \"at\"\n", "", "found the columns at (datetime[μs]), where the pipeline has no others"),
-        ("at = \"at\"\n", "at = \"at\"\nmore = \"id\"\n", "found the columns no others, where the pipeline has more (i64)"),
-        ("decimal(9,2)", "decimal(9,3)", "found the columns amount (decimal[9,2]), where the pipeline has amount (decimal[9,3])"),
+        (
+            "at = \"at\"\n",
+            "at = \"at\"\nmore = \"id\"\n",
+            "found the columns no others, where the pipeline has more (i64)",
+        ),
+        (
+            "decimal(9,2)",
+            "decimal(9,3)",
+            "found the columns amount (decimal[9,2]), where the pipeline has amount (decimal[9,3])",
+        ),
     ] {
         let error = refused(&definition("").replace(from, to)).await;
         assert_eq!((error.kind.as_str(), error.class), ("merge-base-columns", FailureClass::Compute), "{error:?}");
@@ -307,14 +316,19 @@ async fn a_base_with_other_columns_or_two_rows_of_a_key_is_refused() {
     table.write(&[(1, (None, None, Some(1), Some(2)))]);
     let error = refused(&wider).await;
     assert_eq!((error.kind.as_str(), error.class), ("merge-base-keys", FailureClass::Compute), "{error:?}");
-    assert!(error.detail.contains("found two rows with id = 1") && error.detail.contains("mode full"), "{}", error.detail);
+    assert!(
+        error.detail.contains("found two rows with id = 1") && error.detail.contains("mode full"),
+        "{}",
+        error.detail
+    );
 }
 
 /// What a slice was put into is part of what its checkpoint depends on.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_checkpoint_is_for_the_bases_that_it_was_made_from() {
     let mut table = Table::new();
-    let text = definition("").replace("raw/*.parquet", "raw/%Y.parquet").replace("value_of = \"p\"", "year_of = \"at\"");
+    let text =
+        definition("").replace("raw/*.parquet", "raw/%Y.parquet").replace("value_of = \"p\"", "year_of = \"at\"");
     let year = |n: i64| Some((n - 1970) * 366 * 86_400_000_000);
     for n in [2001, 2002] {
         table.bed.write(&format!("raw/{n}.parquet"), source(&[(1, (year(n), Some("a"), Some(n), Some(1)))]));
@@ -348,17 +362,29 @@ fn the_rules_of_merges_are_checked() {
     let without = |line: &str| definition("").replace(line, "");
     let (write, key) = ("write = \"merge\"\n", "key = [\"id\", \"kind\"]\n");
     for (text, expected) in [
-        (groups.replace("[source]", "write = \"merge\"\nkey = \"id\"\n[source]"), "write: merge is for tables that keep rows"),
+        (
+            groups.replace("[source]", "write = \"merge\"\nkey = \"id\"\n[source]"),
+            "write: merge is for tables that keep rows",
+        ),
         (groups.replace("[source]", "key = \"id\"\n[source]"), "key: is for write = \"merge\""),
         (groups.replace("[source]", "on_conflict = \"keep\"\n[source]"), "on_conflict: is for write = \"merge\""),
-        (groups.replace("[source]", "write = \"append\"\n[source]"), "write: expected \"replace\" or \"merge\", found \"append\""),
+        (
+            groups.replace("[source]", "write = \"append\"\n[source]"),
+            "write: expected \"replace\" or \"merge\", found \"append\"",
+        ),
         (without(write), "key: is for write = \"merge\""),
         (without(key), "key: is missing"),
-        (without(key) .replace(write, "on_conflict = \"keep\"\n"), "on_conflict: is for write = \"merge\""),
+        (without(key).replace(write, "on_conflict = \"keep\"\n"), "on_conflict: is for write = \"merge\""),
         (rows("on_conflict = \"fail\""), "on_conflict: expected \"replace\" or \"keep\", found \"fail\""),
-        (rows("").replace("\"kind\"]\n", "\"nope\"]\n"), "key: expected names of [columns] (at, kind, amount, id), found \"nope\""),
+        (
+            rows("").replace("\"kind\"]\n", "\"nope\"]\n"),
+            "key: expected names of [columns] (at, kind, amount, id), found \"nope\"",
+        ),
         (rows("").replace("\"kind\"]\n", "\"id\"]\n"), "key: id is named twice"),
-        (rows("dedupe = { key = [\"id\"], keep = \"last\" }"), "dedupe.key: expected the columns of key, by which rows are merged, found id beside"),
+        (
+            rows("dedupe = { key = [\"id\"], keep = \"last\" }"),
+            "dedupe.key: expected the columns of key, by which rows are merged, found id beside",
+        ),
     ] {
         let errors = pipeline::parse(&text, "test").unwrap_err();
         let found = errors.iter().map(|e| format!("{}: {}", e.at, e.detail)).collect::<Vec<_>>().join("\n");

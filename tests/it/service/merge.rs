@@ -112,13 +112,16 @@ async fn what_is_damaged_is_not_mended_by_merging(#[case] store: Store) {
     fs::remove_file(file("2024-03-01")).unwrap();
     fs::write(file("2024-03-02"), &whole[0]).unwrap();
     fs::write(file("2024-03-03"), &whole[0][..20]).unwrap();
+    fs::create_dir(place.table("events").join("event_date=2024-02-29")).unwrap();
+    fs::write(file("2024-02-29"), &whole[0]).unwrap();
     let fixed = place.verify_with(&["--fix", "--json", "--url", server.url()]).await;
     assert_eq!(fixed.status.code(), Some(1), "{fixed:?}");
     let findings = serde_json::from_slice::<Value>(&fixed.stdout).unwrap()["findings"].as_array().unwrap().clone();
-    assert_eq!(findings.len(), 3, "{findings:#?}");
+    assert_eq!(findings.len(), 4, "{findings:#?}");
     for found in findings {
         let why = found["fix"]["left_alone"].as_str().unwrap_or_else(|| panic!("{found:#}"));
-        assert!(why.contains("merged") && why.contains("restore the file") && why.contains("mode full"), "{why}");
+        let says = if found["kind"] == "unknown" { "none merges into it: take it away" } else { "restore the file" };
+        assert!(why.contains(says) && why.contains("mode full"), "{why}");
     }
     assert_eq!(server.get("/runs").await.json()["runs"].as_array().unwrap().len(), 1, "no run is queued");
     // One of the two ways out, and the other.

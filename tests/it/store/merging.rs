@@ -28,11 +28,7 @@ pub(crate) async fn a_merge_is_decided_over_its_bases_and_no_others(bed: &Bed) {
     publish(bed, "first", vec![decided(A, Outcome::Created, 3)]).await;
     let id = submitted(bed, "a", &[A, B]).await;
     let claimed = claim(bed, id).await;
-    for (a, b, changed) in [
-        (Base::Nothing, Base::Nothing, A),
-        (of(4), Base::Nothing, A),
-        (of(3), of(3), B),
-    ] {
+    for (a, b, changed) in [(Base::Nothing, Base::Nothing, A), (of(4), Base::Nothing, A), (of(3), of(3), B)] {
         let partitions = vec![merged(A, 5, a), merged(B, 6, b)];
         assert_eq!(begin(bed, &claimed, partitions).await, Begun::BaseChanged(key(changed)));
         assert_eq!(state(bed, id).await, State::Running, "nothing is decided");
