@@ -8,7 +8,7 @@ mod retry;
 mod totals;
 
 pub use fingerprint::{Asked, AskedPartitions, Fingerprint, OnOverlap};
-pub use outcome::{Action, Decided, ForeignFiles, Outcome, decide};
+pub use outcome::{Action, Base, Decided, ForeignFiles, Outcome, decide};
 pub use part_file::PartFile;
 pub use report::{Progress, RowCounts, SourceFile, Stage, StagedPartition, Warning};
 pub use retry::{FailureClass, RetryPolicy, RetryRule};
@@ -297,6 +297,8 @@ pub struct RunPartition {
     pub content: Option<Content>,
     /// What it held before; null where it was not there.
     pub previous: Option<Previous>,
+    /// What its rows were put into, where they were merged.
+    pub base: Option<Base>,
 }
 
 /// What a partition holds.

@@ -3,6 +3,7 @@
 
 mod ending;
 mod heartbeat;
+mod merge;
 mod outcomes;
 mod probe;
 mod publishing;
@@ -18,6 +19,7 @@ use crate::store::{
 use crate::table::{Holder, TableError, Warehouse};
 use ending::{compute_error, lease_lost, service_error, store_error, table_error, time_limit};
 use heartbeat::{Heartbeat, Hold};
+use merge::Bases;
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -74,6 +76,8 @@ struct Attempt<'a> {
     retry: RetryPolicy,
     heartbeat: Heartbeat,
     progress: watch::Sender<Progress>,
+    /// What its rows are put into, where its pipeline merges.
+    bases: Option<Bases>,
 }
 
 impl Worker {
@@ -166,6 +170,7 @@ impl Worker {
             retry: RetryPolicy::default(),
             heartbeat,
             progress,
+            bases: None,
         };
         let reached = self.probe.reached(Step::Claimed).await;
         // What was decided needs no definition: recovery never depends on one that a later version may refuse.
@@ -179,6 +184,10 @@ impl Worker {
                     Err(errors) => return self.fail(&attempt, definition_refused(&errors)).await,
                 };
                 attempt.retry = definition.retry;
+                if merge::is_merge(&run, &definition) {
+                    let Some(bases) = self.bases(&attempt, &definition).await else { return };
+                    attempt.bases = Some(bases);
+                }
                 let Some(report) = self.compute(&attempt, &definition).await else { return };
                 let Some(decided) = self.decide(&attempt, &definition, report).await else { return };
                 decided
@@ -210,6 +219,7 @@ impl Worker {
             slice_source_bytes: self.settings.slice_source_bytes,
             sort_bytes: self.settings.sort_bytes,
             web: self.settings.web.clone(),
+            bases: attempt.bases.iter().flat_map(|bases| bases.values().cloned()).collect(),
         };
         match self.in_time(attempt, definition, job).await {
             Ok(report) => match self.probe.reached(Step::Staged).await {
@@ -217,7 +227,7 @@ impl Worker {
                 Err(error) => self.fail(attempt, error).await,
             },
             Err(EngineError::Cancelled) => self.stopped(attempt).await,
-            Err(EngineError::Failed(error)) => self.fail(attempt, error).await,
+            Err(EngineError::Failed(error)) => self.fail(attempt, self.or_no_warehouse(error).await).await,
         }
         None
     }
@@ -281,6 +291,7 @@ impl Worker {
             Some(Ok(Begun::CancelAsked)) => {
                 self.end(attempt.run, attempt.token, AttemptOutcome::Cancelled, None, None).await;
             }
+            Some(Ok(Begun::BaseChanged(key))) => self.fail(attempt, merge::base_changed(attempt, &key)).await,
             Some(Ok(Begun::Lost)) => lease_lost("deciding"),
             Some(Err(error)) => self.fail(attempt, store_error(&error)).await,
             None => self.stopped(attempt).await,

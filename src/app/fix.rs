@@ -88,8 +88,21 @@ fn to_rebuild<'a>(
     pipelines: &'a Pipelines,
 ) -> Result<(&'a Definition, &'a PartitionKey), String> {
     let Finding { kind, partition, .. } = &found.finding;
+    let name = found.pipeline.as_deref().unwrap_or_default();
+    let definition = pipelines.get(name).ok_or_else(|| format!("there is no pipeline {name}"));
+    let is_merged = definition.as_ref().is_ok_and(|definition| definition.merge().is_some());
     match kind {
+        FindingKind::Missing | FindingKind::Changed | FindingKind::Torn if is_merged => {
+            return Err("its rows were merged into what it was before, which no run makes again: restore the file, or run mode full once to \
+                        rebuild the table from its sources"
+                .to_owned());
+        }
         FindingKind::Missing | FindingKind::Changed | FindingKind::Torn => {}
+        FindingKind::Unknown if is_merged => {
+            return Err("no run is known to have made it, and none merges into it: take it away, or run mode full once to rebuild the \
+                        table from its sources"
+                .to_owned());
+        }
         FindingKind::Unknown => {
             return Err("no run is known to have made it; a run that names it replaces or clears it".to_owned());
         }
@@ -101,8 +114,7 @@ fn to_rebuild<'a>(
         }
         FindingKind::Staging => return Err("nothing of it is in a table".to_owned()),
     }
-    let name = found.pipeline.as_deref().unwrap_or_default();
-    let definition = pipelines.get(name).ok_or_else(|| format!("there is no pipeline {name}"))?;
+    let definition = definition?;
     let key = partition.as_ref().ok_or("it is no partition's")?;
     let file = Path::new(&found.finding.path).file_name().and_then(|name| name.to_str()).and_then(PartFile::parse);
     let output = definition.output.part_file();

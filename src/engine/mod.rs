@@ -9,6 +9,7 @@ mod web;
 pub use child::{ChildEngine, serve_child};
 pub use web::WebSettings;
 
+use crate::partition::PartitionKey;
 use crate::run::{Progress, RowCounts, RunError, Scope, SourceFile, StagedPartition, Warning};
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -35,6 +36,24 @@ pub struct Job {
     pub sort_bytes: u64,
     /// What may be read by HTTP.
     pub web: WebSettings,
+    /// Where the pipeline merges: the files that partitions are now, in the order of their keys.
+    pub bases: Vec<MergeBase>,
+}
+
+/// The file into which a partition's rows are put.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct MergeBase {
+    /// Whose it is.
+    pub partition: PartitionKey,
+    /// Where it lies, absolute.
+    pub path: PathBuf,
+    /// Its digest in hex; a file with another one is not read.
+    pub sha256: String,
+}
+
+impl MergeBase {
+    /// The kind of failure where the file is another one, or none.
+    pub const DAMAGED: &'static str = "merge-base-damaged";
 }
 
 /// What an attempt computed. Every file named in it is written, hashed and synced, and so is the staging folder.

@@ -12,6 +12,7 @@ mod fetch;
 mod files;
 mod lower;
 mod measures;
+mod merge;
 mod output;
 mod place;
 mod query;
@@ -20,6 +21,7 @@ mod scope;
 mod sorting;
 mod split;
 mod spool;
+mod staging;
 mod time;
 
 use super::error::{compute_failure, source_failure};
@@ -141,7 +143,7 @@ impl Attempt<'_> {
                         Some(files) => files,
                         None => self.fetch(&slice, &stamps)?,
                     };
-                    let report = self.compute(&files)?;
+                    let report = self.compute(&slice, &files)?;
                     fetch::remove_copies(&files)?;
                     if cut {
                         self.checkpoints.keep(&slice, &stamps, &report)?;
@@ -192,7 +194,7 @@ impl Attempt<'_> {
     }
 
     /// Computes a slice and stages its files.
-    fn compute(&mut self, files: &[LookedAt]) -> Result<SliceReport, EngineError> {
+    fn compute(&mut self, slice: &Slice, files: &[LookedAt]) -> Result<SliceReport, EngineError> {
         self.progress.stage = Stage::Scanning;
         self.listener.at(&self.progress);
         let mut books = Books::of(files);
@@ -208,65 +210,10 @@ impl Attempt<'_> {
                 let rows = Rows { definition, table, folder, limit_bytes };
                 let kept = scan_rows(&rows, files, &mut books, self.listener)?;
                 check(self.definition, files, &books)?;
-                self.stage_rows(&rows, kept, &books)?
+                self.stage_rows(&rows, kept, slice, &books)?
             }
         };
         Ok(SliceReport { partitions, sources: files.iter().map(LookedAt::report).collect(), books })
-    }
-
-    /// Writes the rows in scope partition by partition, as they come in order.
-    fn stage_rows(
-        &mut self,
-        rows: &Rows<'_>,
-        kept: Option<Sorter>,
-        books: &Books,
-    ) -> Result<Vec<StagedPartition>, EngineError> {
-        self.progress.stage = Stage::Staging;
-        self.listener.at(&self.progress);
-        self.listener.step("scanned")?;
-        let mut out = Vec::new();
-        let Some(kept) = kept else { return Ok(out) };
-        let mut sorted = rows.finish(kept)?;
-        let mut open: Option<(PartitionKey, output::PartitionFile)> = None;
-        while let Some(batch) = sorted.next()? {
-            for (key, part) in split(self.definition, &batch).map_err(|e| engine_error(&e))? {
-                let part = part.select(rows.file_names()).map_err(|e| engine_error(&e))?;
-                if let Some((last, file)) = open.take_if(|(last, _)| *last != key) {
-                    out.push(self.staged_rows(last, file, books)?);
-                }
-                match &mut open {
-                    Some((_, file)) => file.push(part)?,
-                    None => {
-                        let path = self.job.staging.join(file_name(self.definition, self.staged));
-                        let mut file = output::PartitionFile::create(path, &part, &self.definition.output)?;
-                        file.push(part)?;
-                        open = Some((key, file));
-                    }
-                }
-            }
-        }
-        if let Some((last, file)) = open {
-            out.push(self.staged_rows(last, file, books)?);
-        }
-        Ok(out)
-    }
-
-    fn staged_rows(
-        &mut self,
-        partition: PartitionKey,
-        file: output::PartitionFile,
-        books: &Books,
-    ) -> Result<StagedPartition, EngineError> {
-        let (written, rows) = file.finish()?;
-        let source_rows = books.source_rows(&partition);
-        let file = Some(file_name(self.definition, self.staged));
-        self.staged += 1;
-        self.progress.partitions += 1;
-        self.progress.partitions_staged += 1;
-        self.listener.at(&self.progress);
-        self.listener.step(&format!("staged-{}", self.staged))?;
-        let (bytes, sha256) = (written.bytes, written.sha256);
-        Ok(StagedPartition { partition, file, rows, totals: Totals::default(), source_rows, bytes, sha256 })
     }
 
     /// Sorts the rows in scope, splits them by partition and writes each partition's file.

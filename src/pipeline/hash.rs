@@ -82,6 +82,12 @@ fn rows(form: &mut Form, table: &RowTable) {
         form.text(dedupe.keep.as_str());
         names(form, "dedupe.order_by", &dedupe.order_by);
     }
+    if let Some(merge) = &table.merge {
+        form.text("write");
+        form.text("merge");
+        names(form, "key", &merge.key);
+        form.text(merge.on_conflict.as_str());
+    }
 }
 
 /// What is not as it is where the pipeline says nothing.

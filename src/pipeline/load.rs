@@ -2,6 +2,7 @@
 
 mod columns;
 mod grouping;
+mod merge;
 mod rows;
 mod section;
 mod source;
@@ -16,7 +17,7 @@ mod tests;
 use super::expr::{self, Context};
 use super::{Definition, RunLimits, hash};
 use crate::partition::PartitionSpec;
-use crate::run::{DefinitionHash, RetryPolicy, RetryRule};
+use crate::run::{DefinitionHash, PartFile, RetryPolicy, RetryRule};
 use section::{Errors, Section, describe};
 use toml::de::{DeTable, DeValue};
 
@@ -59,7 +60,7 @@ pub fn parse(text: &str, file: &str) -> Result<Definition, Vec<DefinitionError>>
 }
 
 fn definition(root: &Section<'_>, text: &str, file: &str, errors: &mut Errors) -> Option<Definition> {
-    const KEYS: [&str; 15] = [
+    const KEYS: [&str; 18] = [
         "name",
         "description",
         "timezone",
@@ -71,6 +72,9 @@ fn definition(root: &Section<'_>, text: &str, file: &str, errors: &mut Errors) -
         "columns",
         "sort_by",
         "dedupe",
+        "write",
+        "key",
+        "on_conflict",
         "where",
         "retry",
         "limits",
@@ -93,6 +97,7 @@ fn definition(root: &Section<'_>, text: &str, file: &str, errors: &mut Errors) -
     if rows::is_kept(root, errors) {
         rows = rows::read(root, &context, &mut names, errors);
     } else {
+        merge::refuse(root, errors);
         dimensions = grouping::dimensions(root, &context, &mut names, errors);
         measures = grouping::measures(root, &context, &mut names, errors);
     }
@@ -102,6 +107,11 @@ fn definition(root: &Section<'_>, text: &str, file: &str, errors: &mut Errors) -
         return None;
     }
     let (foreign_files, output) = table?;
+    if rows.as_ref().is_some_and(|rows| rows.merge.is_some()) && output.part_file() != PartFile::Parquet {
+        let why = "is for tables that are replaced: a merge reads the partition's file back, and csv does not keep every value";
+        errors.add("table.format", why);
+        return None;
+    }
     let mut definition = Definition {
         name: name?,
         description,

@@ -62,6 +62,11 @@ impl Definition {
         self.source.columns.iter().find(|column| column.name == name)
     }
 
+    /// How rows are put into what a partition was, where they are.
+    pub fn merge(&self) -> Option<&Merge> {
+        self.rows.as_ref().and_then(|rows| rows.merge.as_ref())
+    }
+
     /// Whether an expression uses [`SOURCE_FILE`], the path of the row's file as the pipeline names it, as a string.
     pub fn uses_source_file(&self) -> bool {
         self.uses(SOURCE_FILE)
@@ -201,7 +206,7 @@ pub struct Dimension {
     pub expr: Expr,
 }
 
-/// A table that keeps rows: `[columns]`, `sort_by` and `dedupe`.
+/// A table that keeps rows: `[columns]`, `sort_by`, `dedupe` and `write`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RowTable {
     /// The columns, in file order; floats too.
@@ -210,6 +215,46 @@ pub struct RowTable {
     pub sort_by: Vec<String>,
     /// Which of the rows of one key are kept; all of them without it.
     pub dedupe: Option<Dedupe>,
+    /// How rows are put into what a partition was; without it they replace it.
+    pub merge: Option<Merge>,
+}
+
+impl RowTable {
+    /// Which of the source rows of one key are kept. What is merged is one row for each key: by `dedupe` or, without it, the
+    /// last one in the order of all its columns.
+    pub fn one_of_each_key(&self) -> Option<Dedupe> {
+        let last = |merge: &Merge| Dedupe { key: merge.key.clone(), keep: Keep::Last, order_by: Vec::new() };
+        self.dedupe.clone().or_else(|| self.merge.as_ref().map(last))
+    }
+}
+
+/// `write = "merge"`: a partition becomes what it was, with the rows of the sources put in by key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Merge {
+    /// The columns that name a row. Nulls are alike.
+    pub key: Vec<String>,
+    /// Which row stays where both have one of a key.
+    pub on_conflict: OnConflict,
+}
+
+/// Which row of a key stays in a merge.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum OnConflict {
+    /// That of the sources.
+    #[default]
+    Replace,
+    /// That of the partition as it was.
+    Keep,
+}
+
+impl OnConflict {
+    /// Its name in pipeline files.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            OnConflict::Replace => "replace",
+            OnConflict::Keep => "keep",
+        }
+    }
 }
 
 /// One row for each key, in each partition.

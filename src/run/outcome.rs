@@ -65,6 +65,38 @@ impl ForeignFiles {
     }
 }
 
+/// What the rows of a merge were put into.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Base {
+    /// The partition was not there.
+    Nothing,
+    /// The file with this digest in hex.
+    File(String),
+}
+
+impl Base {
+    const NONE: &'static str = "none";
+
+    /// What the catalog says that a partition is now.
+    pub fn of(entry: Option<&CatalogEntry>) -> Self {
+        entry.map_or(Base::Nothing, |entry| Base::File(entry.content.sha256.clone()))
+    }
+
+    /// Its text in the database: the digest, or `none`.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Base::Nothing => Self::NONE,
+            Base::File(sha256) => sha256,
+        }
+    }
+
+    /// The base of that text.
+    pub fn parse(text: String) -> Self {
+        if text == Self::NONE { Base::Nothing } else { Base::File(text) }
+    }
+}
+
 /// What publishing does to the files of a partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
@@ -96,6 +128,8 @@ pub struct Decided {
     pub previous: Option<Previous>,
     /// What publishing does where it finds data files of others.
     pub foreign_files: ForeignFiles,
+    /// What its rows were put into; none where they replace what was there.
+    pub base: Option<Base>,
 }
 
 impl Decided {
@@ -142,5 +176,5 @@ pub fn decide(
     };
     let previous = entry.map(|e| Previous { rows: e.content.rows, totals: e.content.totals.clone(), run_id: e.run_id });
     let file = staged.file.clone();
-    Decided { partition: staged.partition.clone(), outcome, content, file, previous, foreign_files }
+    Decided { partition: staged.partition.clone(), outcome, content, file, previous, foreign_files, base: None }
 }

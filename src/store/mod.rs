@@ -200,13 +200,16 @@ pub enum Fenced {
 }
 
 /// Whether what an attempt computed was decided.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub enum Begun {
     /// The run is committing, now or by an earlier call whose answer was lost.
     Committing,
     /// Somebody asked to cancel before the decision, so nothing was decided: end the attempt as cancelled.
     CancelAsked,
+    /// The rows of this partition were put into what the catalog does not have any more, so nothing was decided: compute
+    /// again.
+    BaseChanged(PartitionKey),
     /// The token is no longer the run's: nothing was decided.
     Lost,
 }
@@ -381,7 +384,8 @@ pub trait RunStore: Send + Sync {
     /// Renews the lease and notes the progress.
     async fn renew(&self, id: RunId, token: ClaimToken, lease: Duration, progress: &Progress) -> StoreResult<Renewal>;
 
-    /// Decides: records what will be published and moves `running` to `committing`, unless somebody asked to cancel.
+    /// Decides: records what will be published and moves `running` to `committing`, unless somebody asked to cancel, or a
+    /// merge's base is not what the catalog has.
     /// Idempotent per token.
     async fn begin_commit(&self, id: RunId, token: ClaimToken, decision: &Decision) -> StoreResult<Begun>;
 

@@ -5,7 +5,7 @@ use super::tx::{Row, Value, json, unreadable, values};
 use super::{Failures, KnownKey, StoreResult, StoredDefinition};
 use crate::partition::PartitionKey;
 use crate::run::{
-    Asked, Attempt, AttemptOutcome, CatalogEntry, ClaimToken, Decided, DefinitionHash, Fingerprint, ForeignFiles,
+    Asked, Attempt, AttemptOutcome, Base, CatalogEntry, ClaimToken, Decided, DefinitionHash, Fingerprint, ForeignFiles,
     HistoryEntry, IdempotencyKey, Mode, Outcome, Principal, Run, RunId, RunPartition, RunSummary, State,
 };
 use serde::Serialize;
@@ -58,6 +58,10 @@ fn outcome(row: &Row) -> StoreResult<Option<Outcome>> {
 fn foreign_files(row: &Row) -> StoreResult<ForeignFiles> {
     let text = row.text("foreign_files")?;
     ForeignFiles::parse(&text).ok_or_else(|| unreadable("foreign_files", &text, "fail or replace"))
+}
+
+fn base(row: &Row) -> StoreResult<Option<Base>> {
+    Ok(row.optional_text("base")?.map(Base::parse))
 }
 
 pub(super) fn attempt_outcome(row: &Row) -> StoreResult<Option<AttemptOutcome>> {
@@ -168,6 +172,7 @@ fn run_partition(row: &Row) -> StoreResult<RunPartition> {
         outcome: outcome(row)?,
         content: row.optional_json("content")?,
         previous: row.optional_json("previous")?,
+        base: base(row)?,
     })
 }
 
@@ -190,6 +195,7 @@ pub(super) fn decided(row: &Row) -> StoreResult<Decided> {
         file: row.optional_text("file")?,
         previous: row.optional_json("previous")?,
         foreign_files: foreign_files(row)?,
+        base: base(row)?,
     })
 }
 
@@ -203,6 +209,7 @@ struct DecidedRow<'a> {
     content: Option<String>,
     previous: Option<String>,
     foreign_files: &'static str,
+    base: Option<&'a str>,
 }
 
 /// The list of decisions as the statements take it apart.
@@ -217,6 +224,7 @@ pub(super) fn decided_rows(partitions: &[Decided]) -> StoreResult<String> {
                 content: optional_json(d.content.as_ref())?,
                 previous: optional_json(d.previous.as_ref())?,
                 foreign_files: d.foreign_files.as_str(),
+                base: d.base.as_ref().map(Base::as_str),
             })
         })
         .collect::<StoreResult<_>>()?;

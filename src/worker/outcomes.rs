@@ -1,6 +1,7 @@
 //! What a run's partitions become: outcomes come from the catalog, actions from the disk.
 
 use super::ending::{compute_error, table_error};
+use super::merge::base_of;
 use super::{Attempt, Worker};
 use crate::engine::Report;
 use crate::partition::PartitionKey;
@@ -66,6 +67,7 @@ impl Worker {
         let replaced = self.foreign_partitions(attempt, &rules, foreign, warnings).await?;
         let file = definition.output.part_file();
         let staging = self.warehouse.staging(attempt.run.id, attempt.token);
+        let bases = attempt.bases.clone();
         let decided = self.on_disk(move |warehouse| {
             let mut swaps = false;
             let one = |(key, staged): (PartitionKey, StagedPartition)| {
@@ -77,7 +79,8 @@ impl Worker {
                 let alone = same && !replaced.contains(&key) && !renamed;
                 let live = if alone { warehouse.live_sha256(&pipeline, &key, file)? } else { None };
                 let rule = rules.get(&key).copied().unwrap_or_default();
-                Ok(decide(&staged, file, entry, live.as_deref(), rule))
+                let base = bases.as_ref().map(|bases| base_of(bases, &key));
+                Ok(Decided { base, ..decide(&staged, file, entry, live.as_deref(), rule) })
             };
             let decided = staged.into_iter().map(one).collect::<Result<Vec<_>, TableError>>()?;
             if swaps {
@@ -135,7 +138,7 @@ fn rules(rule: ForeignFiles, partitions: &BTreeMap<PartitionKey, StagedPartition
 }
 
 /// Readers would count the rows of the old layout beside those of the new, or find files of two formats.
-fn check_layout<'a>(
+pub(super) fn check_layout<'a>(
     definition: &Definition,
     mut entries: impl Iterator<Item = &'a CatalogEntry>,
 ) -> Result<(), RunError> {

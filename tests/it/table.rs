@@ -65,6 +65,7 @@ impl Fixture {
             file: Some(file),
             previous: None,
             foreign_files: ForeignFiles::Fail,
+            base: None,
         }
     }
 
@@ -101,6 +102,7 @@ fn cleared(partition: &str) -> Decided {
         file: None,
         previous: None,
         foreign_files: ForeignFiles::Fail,
+        base: None,
     }
 }
 

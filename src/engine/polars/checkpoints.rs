@@ -6,9 +6,11 @@
 
 use super::books::Books;
 use super::files::Stamp;
+use super::merge;
 use super::output;
 use crate::engine::error::service_failure;
 use crate::engine::{EngineError, Job};
+use crate::partition::PartitionKey;
 use crate::pipeline::Definition;
 use crate::pipeline::sources::Slice;
 use crate::run::{SourceFile, StagedPartition};
@@ -42,6 +44,8 @@ struct Inputs<'a> {
     source_root: &'a Path,
     slice: &'a Slice,
     files: &'a [Stamp],
+    /// What the rows of the slice's partitions are put into, by sha256.
+    bases: Vec<(&'a PartitionKey, &'a str)>,
 }
 
 impl<'a> Checkpoints<'a> {
@@ -103,6 +107,7 @@ impl<'a> Checkpoints<'a> {
             source_root: &self.job.source_root,
             slice,
             files,
+            bases: merge::bases_of(self.job, slice).map(|base| (&base.partition, base.sha256.as_str())).collect(),
         };
         let text = serde_json::to_vec(&inputs).map_err(|e| failed(&self.job.checkpoints, &e.into()))?;
         let name = output::sha256(&mut text.as_slice()).map_err(|e| failed(&self.job.checkpoints, &e))?;

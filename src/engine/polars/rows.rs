@@ -3,13 +3,13 @@
 use super::books::Books;
 use super::engine_error;
 use super::files::LookedAt;
-use super::lower::lower;
+use super::lower::{inner_type, lower};
 use super::measures::{one_zero, to_file};
 use super::query::{ROWS, VERDICT, Verdict};
 use super::scope::value_name;
 use super::sorting::{Sorted, Sorter, keys};
 use crate::engine::EngineError;
-use crate::pipeline::{Dedupe, Definition, Dimension, Keep, RowTable};
+use crate::pipeline::{Definition, Dimension, Keep, RowTable};
 use ::polars::prelude as pl;
 use ::polars::prelude::{IntoLazy, NamedFrom};
 use std::path::Path;
@@ -32,9 +32,10 @@ impl Rows<'_> {
         files: &[LookedAt],
         books: &mut Books,
     ) -> pl::PolarsResult<Result<Sorter, EngineError>> {
-        let first: &[String] = self.table.dedupe.as_ref().map_or(&self.table.sort_by, |dedupe| &dedupe.key);
-        let second: &[String] = self.table.dedupe.as_ref().map_or(&[], |dedupe| &dedupe.order_by);
-        let order = self.in_order(&[first, second].concat());
+        let order = match self.table.one_of_each_key() {
+            Some(dedupe) => self.in_order(&[dedupe.key, dedupe.order_by].concat()),
+            None => self.in_order(&self.table.sort_by),
+        };
         let value = |column: &&Dimension| lower(self.definition, &column.expr).alias(column.name.as_str());
         let mut columns = vec![pl::col(VERDICT)];
         columns.extend(self.value_names().map(pl::col));
@@ -64,8 +65,9 @@ impl Rows<'_> {
     /// The rows of the table in its order, of each key one where the pipeline says so.
     pub(super) fn finish(&self, sorter: Sorter) -> Result<Sorted, EngineError> {
         let mut sorted = sorter.finish()?;
-        let Some(dedupe) = &self.table.dedupe else { return Ok(sorted) };
-        let mut unique = Unique { names: self.key_names(dedupe), keep: dedupe.keep, last: None };
+        let Some(dedupe) = self.table.one_of_each_key() else { return Ok(sorted) };
+        let key = dedupe.key.iter().map(|name| name.as_str().into());
+        let mut unique = Unique::new(self.value_names().chain(key).collect(), dedupe.keep);
         let order: Vec<pl::PlSmallStr> = {
             let columns = self.in_order(&self.table.sort_by).into_iter().map(|c| c.name.as_str().into());
             self.value_names().chain(columns).collect()
@@ -77,15 +79,23 @@ impl Rows<'_> {
                 keep(rows)?;
             }
         }
-        if let Some((_, Some(row))) = unique.last {
-            keep(row)?;
-        }
+        unique.last().map_or(Ok(()), &mut keep)?;
         kept.finish()
     }
 
     /// The columns of the files, as they are in them.
     pub(super) fn file_names(&self) -> Vec<pl::PlSmallStr> {
         self.table.columns.iter().map(|column| column.name.as_str().into()).collect()
+    }
+
+    /// No rows, in the columns and types of the files.
+    pub(super) fn none(&self) -> Result<pl::DataFrame, EngineError> {
+        let empty = |column: &Dimension| {
+            let inner = pl::Column::new_empty(column.name.as_str().into(), &inner_type(&column.expr.data_type));
+            to_file(&inner, &column.expr.data_type)
+        };
+        let columns: pl::PolarsResult<Vec<pl::Column>> = self.table.columns.iter().map(empty).collect();
+        columns.and_then(|columns| pl::DataFrame::new(0, columns)).map_err(|e| engine_error(&e))
     }
 
     /// Counts a batch of judged rows; answers with those in scope.
@@ -119,7 +129,7 @@ impl Rows<'_> {
     }
 
     /// All columns of the table, those that are named first.
-    fn in_order(&self, first: &[String]) -> Vec<&Dimension> {
+    pub(super) fn in_order(&self, first: &[String]) -> Vec<&Dimension> {
         let named = first.iter().filter_map(|name| self.table.columns.iter().find(|column| column.name == *name));
         let mut out: Vec<&Dimension> = Vec::new();
         for column in named.chain(&self.table.columns) {
@@ -129,14 +139,10 @@ impl Rows<'_> {
         }
         out
     }
-
-    fn key_names(&self, dedupe: &Dedupe) -> Vec<pl::PlSmallStr> {
-        self.value_names().chain(dedupe.key.iter().map(|name| name.as_str().into())).collect()
-    }
 }
 
 /// Lets one row of each key pass; rows come sorted by their key.
-struct Unique {
+pub(super) struct Unique {
     names: Vec<pl::PlSmallStr>,
     keep: Keep,
     /// The key that came last, with its row so far where that has not passed.
@@ -144,7 +150,18 @@ struct Unique {
 }
 
 impl Unique {
-    fn of(&mut self, rows: pl::DataFrame) -> pl::PolarsResult<Vec<pl::DataFrame>> {
+    /// By the key in these columns.
+    pub(super) fn new(names: Vec<pl::PlSmallStr>, keep: Keep) -> Self {
+        Self { names, keep, last: None }
+    }
+
+    /// The row that is still held when no more come.
+    pub(super) fn last(self) -> Option<pl::DataFrame> {
+        self.last.and_then(|(_, row)| row)
+    }
+
+    /// Those of the rows that pass, and of those before them.
+    pub(super) fn of(&mut self, rows: pl::DataFrame) -> pl::PolarsResult<Vec<pl::DataFrame>> {
         let keys = keys(&rows.select(self.names.clone())?)?;
         let Some(end) = rows.height().checked_sub(1) else { return Ok(Vec::new()) };
         let mut out = Vec::new();

@@ -165,6 +165,20 @@ struct RowTableView<'a> {
     /// Which of the rows of one key are kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     dedupe: Option<DedupeView<'a>>,
+    /// How rows are put into what a partition was; absent where they replace it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    merge: Option<MergeView<'a>>,
+}
+
+/// `write = "merge"`.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Merge)]
+struct MergeView<'a> {
+    /// The columns that name a row.
+    key: &'a [String],
+    /// Which row of a key stays: `replace`, that of the sources, or `keep`, that of the partition.
+    #[schema(example = "replace")]
+    on_conflict: &'static str,
 }
 
 /// One row for each key, in each partition.
@@ -220,6 +234,10 @@ impl<'a> From<&'a Definition> for PipelineDetail<'a> {
                     keep: dedupe.keep.as_str(),
                     order_by: &dedupe.order_by,
                 }),
+                merge: rows
+                    .merge
+                    .as_ref()
+                    .map(|merge| MergeView { key: &merge.key, on_conflict: merge.on_conflict.as_str() }),
             }),
             measures: d
                 .measures

@@ -3,7 +3,7 @@
 use super::{ContentIfAny, attempt_outcome_schema, outcome_or_null_schema, state_schema, totals, totals_schema};
 use crate::http::problem::TYPE_PREFIX;
 use crate::run::{
-    Attempt, AttemptOutcome, FailureClass, Mode, Outcome, Previous, Progress, RowCounts, Run, RunError, RunId,
+    Attempt, AttemptOutcome, Base, FailureClass, Mode, Outcome, Previous, Progress, RowCounts, Run, RunError, RunId,
     RunPartition, RunSummary, SourceFile, Stage, State, Totals, Warning,
 };
 use chrono::{DateTime, Utc};
@@ -69,6 +69,10 @@ struct PartitionView<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<PreviousView<'a>>)]
     previous: Option<Option<PreviousView<'a>>>,
+    /// What its rows were put into, where the pipeline merges: the sha256 of the partition's file, or `none`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(example = "none")]
+    base: Option<&'a str>,
 }
 
 /// What a partition held before a run.
@@ -234,6 +238,7 @@ impl<'a> From<&'a RunPartition> for PartitionView<'a> {
             outcome: p.outcome,
             content: p.content.as_ref().into(),
             previous: p.outcome.map(|_| p.previous.as_ref().map(PreviousView::from)),
+            base: p.base.as_ref().map(Base::as_str),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! `[columns]`, `sort_by` and `dedupe`: a table that keeps rows instead of grouping them.
 
 use super::grouping::{Names, value};
+use super::merge;
 use super::section::{Errors, Section, texts};
 use crate::pipeline::expr::Context;
 use crate::pipeline::{Dedupe, Dimension, Keep, RowTable};
@@ -45,7 +46,8 @@ pub(super) fn read(
         Some(section) => Some(dedupe(&section, &columns, errors)?),
         None => None,
     };
-    Some(RowTable { sort_by: sort_by.unwrap_or_default(), columns, dedupe })
+    let merge = merge::read(root, &columns, dedupe.as_ref(), errors);
+    Some(RowTable { sort_by: sort_by.unwrap_or_default(), columns, dedupe, merge })
 }
 
 fn dedupe(section: &Section<'_>, columns: &[Dimension], errors: &mut Errors) -> Option<Dedupe> {
@@ -68,7 +70,7 @@ fn dedupe(section: &Section<'_>, columns: &[Dimension], errors: &mut Errors) -> 
 }
 
 /// Names of columns of the table, each once.
-fn named(section: &Section<'_>, key: &str, columns: &[Dimension], errors: &mut Errors) -> Vec<String> {
+pub(super) fn named(section: &Section<'_>, key: &str, columns: &[Dimension], errors: &mut Errors) -> Vec<String> {
     let at = section.at(key);
     let Some(value) = section.get(key) else { return Vec::new() };
     let found = errors.take(&at, texts(value)).unwrap_or_default();

@@ -154,14 +154,14 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
     decide_scope: r"
         update run_partitions p set
             outcome = d.outcome, file = d.file, content = d.content::json, previous = d.previous::json,
-            foreign_files = d.foreign_files
-        from json_to_recordset($2::json) as d(partition text, outcome text, file text, content text, previous text, foreign_files text)
+            foreign_files = d.foreign_files, base = d.base
+        from json_to_recordset($2::json) as d(partition text, outcome text, file text, content text, previous text, foreign_files text, base text)
         where p.run_id = $1 and p.partition = d.partition",
     insert_decided: r"
-        insert into run_partitions (run_id, partition, outcome, file, content, previous, foreign_files)
-        select $1, d.partition, d.outcome, d.file, d.content::json, d.previous::json, d.foreign_files
-        from json_to_recordset($2::json) as d(partition text, outcome text, file text, content text, previous text, foreign_files text)",
-    undecide_scope: r"update run_partitions set outcome = null, file = null, content = null, previous = null, foreign_files = 'fail' where run_id = $1",
+        insert into run_partitions (run_id, partition, outcome, file, content, previous, foreign_files, base)
+        select $1, d.partition, d.outcome, d.file, d.content::json, d.previous::json, d.foreign_files, d.base
+        from json_to_recordset($2::json) as d(partition text, outcome text, file text, content text, previous text, foreign_files text, base text)",
+    undecide_scope: r"update run_partitions set outcome = null, file = null, content = null, previous = null, foreign_files = 'fail', base = null where run_id = $1",
     delete_scope: r"delete from run_partitions where run_id = $1",
     save_report: r"update runs set rows = $2::json, sources = $3::json, warnings = $4::json, manifest = $5 where id = $1",
     decided_manifest: r"select manifest from runs where id = $1",
@@ -211,7 +211,7 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
             sources, warnings, created_at, started_at, ended_at, due_at
         from runs
         where id = $1",
-    run_partitions: r"select partition, outcome, file, content, previous, foreign_files from run_partitions where run_id = $1 order by partition",
+    run_partitions: r"select partition, outcome, file, content, previous, foreign_files, base from run_partitions where run_id = $1 order by partition",
     attempts: r"
         select number, worker, started_at, ended_at, outcome, error
         from (select * from attempts where run_id = $1 order by number desc limit $2) as last

@@ -159,15 +159,16 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
     decide_scope: r"
         update run_partitions set
             outcome = d.value ->> 'outcome', file = d.value ->> 'file', content = d.value ->> 'content',
-            previous = d.value ->> 'previous', foreign_files = d.value ->> 'foreign_files'
+            previous = d.value ->> 'previous', foreign_files = d.value ->> 'foreign_files',
+            base = d.value ->> 'base'
         from json_each(?2) as d
         where run_id = ?1 and partition = d.value ->> 'partition'",
     insert_decided: r"
-        insert into run_partitions (run_id, partition, outcome, file, content, previous, foreign_files)
+        insert into run_partitions (run_id, partition, outcome, file, content, previous, foreign_files, base)
         select ?1, d.value ->> 'partition', d.value ->> 'outcome', d.value ->> 'file', d.value ->> 'content', d.value ->> 'previous',
-            d.value ->> 'foreign_files'
+            d.value ->> 'foreign_files', d.value ->> 'base'
         from json_each(?2) as d",
-    undecide_scope: r"update run_partitions set outcome = null, file = null, content = null, previous = null, foreign_files = 'fail' where run_id = ?1",
+    undecide_scope: r"update run_partitions set outcome = null, file = null, content = null, previous = null, foreign_files = 'fail', base = null where run_id = ?1",
     delete_scope: r"delete from run_partitions where run_id = ?1",
     save_report: r"update runs set rows = ?2, sources = ?3, warnings = ?4, manifest = ?5 where id = ?1",
     decided_manifest: r"select manifest from runs where id = ?1",
@@ -217,7 +218,7 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
             sources, warnings, created_at, started_at, ended_at, due_at
         from runs
         where id = ?1",
-    run_partitions: r"select partition, outcome, file, content, previous, foreign_files from run_partitions where run_id = ?1 order by partition",
+    run_partitions: r"select partition, outcome, file, content, previous, foreign_files, base from run_partitions where run_id = ?1 order by partition",
     attempts: r"
         select number, worker, started_at, ended_at, outcome, error
         from (select * from attempts where run_id = ?1 order by number desc limit ?2) as last

@@ -2,13 +2,14 @@
 
 use super::attempt::{close, ended_before};
 use super::submit::undecide;
-use super::{lock, save};
+use super::{lock, read, save};
 use crate::partition::PartitionKey;
-use crate::run::{AttemptOutcome, ClaimToken, Mode, RunError, RunId, State};
+use crate::run::{AttemptOutcome, Base, CatalogEntry, ClaimToken, Mode, RunError, RunId, State};
 use crate::store::head::{Head, after};
 use crate::store::tx::{Tx, json, values};
 use crate::store::{Begun, Change, Decision, Fenced, StoreError, StoreResult, rows};
 use chrono::{DateTime, Utc};
+use std::collections::HashMap;
 use std::time::Duration;
 
 pub(super) async fn begin(tx: &mut Tx, id: RunId, token: ClaimToken, decision: &Decision) -> StoreResult<Begun> {
@@ -21,6 +22,9 @@ pub(super) async fn begin(tx: &mut Tx, id: RunId, token: ClaimToken, decision: &
     }
     if head.cancel_requested {
         return Ok(Begun::CancelAsked);
+    }
+    if let Some(partition) = changed_base(tx, &head, decision).await? {
+        return Ok(Begun::BaseChanged(partition));
     }
     save_decision(tx, &head, decision).await?;
     head.decide(&decision.progress);
@@ -88,6 +92,21 @@ pub(super) async fn staging_lost(
     undecide(tx, id, head.mode).await?;
     tx.announce(Change::Queue);
     Ok(Fenced::Done)
+}
+
+/// The first partition whose rows were put into something else than the catalog has now. Whoever decides holds its
+/// partitions, so nobody changes their entries until the transaction ends.
+async fn changed_base(tx: &mut Tx, head: &Head, decision: &Decision) -> StoreResult<Option<PartitionKey>> {
+    let merged: Vec<(&PartitionKey, &Base)> =
+        decision.partitions.iter().filter_map(|d| Some((&d.partition, d.base.as_ref()?))).collect();
+    if merged.is_empty() {
+        return Ok(None);
+    }
+    let keys: Vec<PartitionKey> = merged.iter().map(|(key, _)| (*key).clone()).collect();
+    let entries = read::entries(tx, &head.pipeline, Some(&keys)).await?;
+    let entries: HashMap<&PartitionKey, &CatalogEntry> = entries.iter().map(|e| (&e.partition, e)).collect();
+    let changed = merged.into_iter().find(|(key, base)| Base::of(entries.get(key).copied()) != **base);
+    Ok(changed.map(|(key, _)| key.clone()))
 }
 
 /// Writes the decision down. For `overwrite` it must be for the scope and nothing else: a run replaces exactly what it

@@ -77,5 +77,6 @@ fn job(place: &crate::service::Place, staging: &std::path::Path) -> Job {
         slice_source_bytes: u64::MAX,
         sort_bytes: 1 << 20,
         web: refrain::engine::WebSettings::default(),
+        bases: Vec::new(),
     }
 }

@@ -8,6 +8,7 @@ mod formats;
 mod kills;
 mod losing;
 mod lost_answers;
+mod merging;
 mod order;
 mod restored;
 mod sweep;

@@ -82,6 +82,7 @@ impl Bed {
             slice_source_bytes: u64::MAX,
             sort_bytes: 1 << 20,
             web: refrain::engine::WebSettings::default(),
+            bases: Vec::new(),
         }
     }
 

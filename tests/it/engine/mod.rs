@@ -6,6 +6,7 @@ mod cells;
 mod contract;
 mod expressions;
 mod failures;
+mod merge;
 mod naive;
 mod output;
 mod process;

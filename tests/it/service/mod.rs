@@ -10,6 +10,7 @@ mod foreign;
 mod full_disk;
 mod idempotency;
 mod mend;
+mod merge;
 mod names;
 mod numbers;
 mod order;

@@ -107,7 +107,7 @@ impl Place {
     }
 
     /// The URL of the Postgres database, where it is one.
-    pub(super) fn database_url(&self) -> Option<&str> {
+    pub(crate) fn database_url(&self) -> Option<&str> {
         self.database_url.as_deref()
     }
 

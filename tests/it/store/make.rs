@@ -122,6 +122,7 @@ pub(crate) fn decided(partition: &str, outcome: Outcome, trips: u64) -> Decided 
         file: (!absent).then(|| format!("{trips}.parquet")),
         previous: existed.then(|| Previous { rows: 1, totals: content(1).totals, run_id: RunId::new() }),
         foreign_files: if existed { ForeignFiles::Replace } else { ForeignFiles::Fail },
+        base: None,
     }
 }
 

@@ -6,6 +6,7 @@ mod ending;
 mod fencing;
 mod finishing;
 mod make;
+mod merging;
 mod overlapping;
 mod postgres;
 mod reading;
@@ -107,6 +108,11 @@ conformance! {
         lost_staging_keeps_what_is_live_and_queues_the_rest,
         lost_staging_of_a_full_run_forgets_its_scope,
         disjoint_runs_finish_at_once,
+    }
+    merging {
+        a_merge_is_decided_over_its_bases_and_no_others,
+        what_replaces_is_decided_whatever_was_there,
+        lost_staging_leaves_new_bases,
     }
     reading {
         the_database_has_an_identity_and_one_warehouse,
