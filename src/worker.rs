@@ -5,6 +5,7 @@ mod ending;
 mod heartbeat;
 mod outcomes;
 mod probe;
+mod quarantine;
 
 pub use probe::{NoProbe, Probe, Step};
 
@@ -217,6 +218,7 @@ impl Worker {
             },
             Err(EngineError::Cancelled) => self.stopped(attempt).await,
             Err(EngineError::Failed(error)) => self.fail(attempt, error).await,
+            Err(EngineError::Rejected { error, quarantine }) => self.reject(attempt, error, quarantine).await,
         }
         None
     }
@@ -261,10 +263,17 @@ impl Worker {
                 return None;
             }
         };
-        let Report { rows, sources, mut warnings, .. } = report;
+        let Report { rows, sources, mut warnings, quarantine: staged, .. } = report;
         warnings.append(&mut told);
+        let quarantine = match self.keep_apart(attempt, staged, &mut warnings).await {
+            Ok(quarantine) => quarantine,
+            Err(error) => {
+                self.fail(attempt, error).await;
+                return None;
+            }
+        };
         let progress = attempt.progress.borrow().clone();
-        let decision = Decision { partitions: decided, rows, sources, warnings, progress };
+        let decision = Decision { partitions: decided, rows, sources, warnings, quarantine, progress };
         let begin = || self.store.begin_commit(attempt.run.id, attempt.token, &decision);
         match self.ask_again(attempt, begin).await {
             Some(Ok(Begun::Committing)) => {
@@ -275,7 +284,7 @@ impl Worker {
                 }
             }
             Some(Ok(Begun::CancelAsked)) => {
-                self.end(attempt.run, attempt.token, AttemptOutcome::Cancelled, None, None).await;
+                self.end(attempt, self.ended(AttemptOutcome::Cancelled)).await;
             }
             Some(Ok(Begun::Lost)) => lease_lost("deciding"),
             Some(Err(error)) => self.fail(attempt, store_error(&error)).await,

@@ -2,6 +2,7 @@
 
 mod columns;
 mod grouping;
+mod quarantine;
 mod rows;
 mod section;
 mod source;
@@ -56,7 +57,7 @@ pub fn parse(text: &str, file: &str) -> Result<Definition, Vec<DefinitionError>>
 }
 
 fn definition(root: &Section<'_>, text: &str, file: &str, errors: &mut Errors) -> Option<Definition> {
-    const KEYS: [&str; 15] = [
+    const KEYS: [&str; 16] = [
         "name",
         "description",
         "timezone",
@@ -72,6 +73,7 @@ fn definition(root: &Section<'_>, text: &str, file: &str, errors: &mut Errors) -
         "retry",
         "limits",
         "table",
+        "quarantine",
     ];
     root.only(&KEYS, errors);
     let name = name(root, file, errors);
@@ -81,6 +83,7 @@ fn definition(root: &Section<'_>, text: &str, file: &str, errors: &mut Errors) -
     let retry = retry(root, errors);
     let limits = limits(root, errors);
     let foreign_files = foreign_files(root, errors);
+    let quarantine = quarantine::read(root, errors);
     let mut names = grouping::Names::default();
     let source = source::read(root, errors);
     // Without the whole contract, errors about its columns would only repeat the first one.
@@ -112,6 +115,7 @@ fn definition(root: &Section<'_>, text: &str, file: &str, errors: &mut Errors) -
         retry,
         limits,
         foreign_files: foreign_files?,
+        quarantine,
         hash: DefinitionHash(String::new()),
         text: text.to_owned(),
     };

@@ -3,6 +3,7 @@
 pub mod expr;
 mod hash;
 mod load;
+mod quarantine;
 pub mod sources;
 mod template;
 mod types;
@@ -11,6 +12,7 @@ pub mod value;
 
 pub use expr::{Expr, Function, Literal};
 pub use load::{DefinitionError, parse};
+pub use quarantine::{QuarantineRule, Reason};
 pub use types::{Column, DataType, Origin};
 
 use crate::partition::PartitionSpec;
@@ -45,6 +47,8 @@ pub struct Definition {
     pub limits: RunLimits,
     /// What becomes of data files of others in the folders of its partitions.
     pub foreign_files: ForeignFiles,
+    /// Which rows that go into no partition are kept apart.
+    pub quarantine: QuarantineRule,
     /// The sha256 of the parsed definition in canonical form; comments, order of keys, spacing and the description do
     /// not change it.
     pub hash: DefinitionHash,

@@ -5,6 +5,7 @@
 //!     .refrain-warehouse             whose warehouse this is
 //!     .locks/<pipeline>              the publish lock, a kernel's lock on a file that is never removed
 //!     .staging/<run>/<token>/        an attempt's files before they are published, and folders that were swapped out
+//!     _quarantine/<pipeline>/<run>/<token>.parquet   rows that went into no partition
 //!     <pipeline>/_SUCCESS            made by a full run
 //!     <pipeline>/<key>/part-0.parquet
 //! ```
@@ -19,6 +20,7 @@ mod lock;
 mod look;
 mod probe;
 mod publish;
+mod quarantine;
 mod staging;
 mod swap;
 mod verify;
@@ -27,6 +29,7 @@ pub use error::{IdentityError, TableError};
 pub use lock::{Holder, PublishLock};
 pub use look::ForeignFile;
 pub use publish::Published;
+pub use quarantine::Quarantined;
 pub use verify::{Finding, FindingKind};
 
 use crate::partition::PartitionKey;

@@ -6,6 +6,7 @@ mod identity;
 mod lock;
 mod look;
 mod publish;
+mod quarantine;
 mod staging;
 mod swap;
 mod verify;

@@ -7,6 +7,7 @@
 use super::books::Books;
 use super::files::Stamp;
 use super::output;
+use super::quarantine::Row;
 use crate::engine::error::service_failure;
 use crate::engine::{EngineError, Job};
 use crate::pipeline::Definition;
@@ -26,6 +27,8 @@ pub(super) struct SliceReport {
     pub(super) sources: Vec<SourceFile>,
     /// Their rows.
     pub(super) books: Books,
+    /// Those of them that are kept apart.
+    pub(super) apart: Vec<Row>,
 }
 
 /// The checkpoints of a run.

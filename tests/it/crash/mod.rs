@@ -8,6 +8,7 @@ mod kills;
 mod losing;
 mod lost_answers;
 mod order;
+mod quarantine;
 mod restored;
 mod sweep;
 mod unmounted;

@@ -108,7 +108,7 @@ impl Bed {
         let (progress, told) = watch::channel(Progress::at(Stage::Claimed));
         match engine.compute(job, progress, CancellationToken::new()).await {
             Ok(report) => Ok((Made::read(report, &staging), told.borrow().clone())),
-            Err(EngineError::Failed(error)) => Err(error),
+            Err(EngineError::Failed(error) | EngineError::Rejected { error, .. }) => Err(error),
             Err(EngineError::Cancelled) => panic!("nobody cancelled"),
         }
     }

@@ -8,6 +8,7 @@ mod expressions;
 mod failures;
 mod naive;
 mod process;
+mod quarantine;
 mod random;
 mod rows;
 mod same_bytes;
