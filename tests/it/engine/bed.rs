@@ -39,6 +39,8 @@ pub(super) struct Bed {
 pub(super) struct Made {
     pub(super) report: Report,
     pub(super) files: BTreeMap<String, DataFrame>,
+    /// The rows kept apart.
+    pub(super) quarantine: Option<DataFrame>,
 }
 
 impl Bed {
@@ -141,7 +143,12 @@ impl Made {
             assert_eq!(frame.height() as u64, part.rows);
             files.insert(part.partition.to_string(), frame);
         }
-        Self { report, files }
+        let quarantine = report.quarantine.as_ref().map(|kept| {
+            let frame = ParquetReader::new(File::open(staging.join(&kept.path)).unwrap()).finish().unwrap();
+            assert_eq!(frame.height() as u64, kept.rows);
+            frame
+        });
+        Self { report, files, quarantine }
     }
 
     /// Each partition's digest.
