@@ -218,7 +218,7 @@ impl Worker {
             },
             Err(EngineError::Cancelled) => self.stopped(attempt).await,
             Err(EngineError::Failed(error)) => self.fail(attempt, error).await,
-            Err(EngineError::Rejected { error, quarantine }) => self.reject(attempt, error, quarantine).await,
+            Err(EngineError::Rejected { error, quarantine }) => self.reject(attempt, error, *quarantine).await,
         }
         None
     }

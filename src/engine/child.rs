@@ -53,7 +53,7 @@ enum Message {
     Progress(Progress),
     Report(Box<Report>),
     Failed(RunError),
-    Rejected { error: RunError, quarantine: Quarantine },
+    Rejected { error: RunError, quarantine: Box<Quarantine> },
 }
 
 #[async_trait]

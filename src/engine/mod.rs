@@ -64,7 +64,7 @@ pub enum EngineError {
         /// What it says of them.
         error: RunError,
         /// The rows.
-        quarantine: Quarantine,
+        quarantine: Box<Quarantine>,
     },
     /// It was stopped because the caller asked.
     #[error("the computation was cancelled")]

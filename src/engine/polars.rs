@@ -82,7 +82,7 @@ fn compute_all(job: &Job, listener: &dyn Listener) -> Result<Report, EngineError
     let sources = SourceFiles::new(&job.source_root, &web);
     let plan = sources::plan(&definition, &job.scope, &sources)?;
     progress.files = plan.files.len() as u64;
-    let checkpoints = Checkpoints::new(&definition, job);
+    let checkpoints = Checkpoints::new(&definition, job, &plan);
     let intake = Intake::of(&definition, &job.scope, &plan);
     let (staged, whole) = (0, SliceReport::default());
     let mut attempt = Attempt {

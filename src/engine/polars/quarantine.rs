@@ -98,7 +98,7 @@ impl Attempt<'_> {
         add(&mut rows, apart, self.definition);
         let written = write(self.definition, self.job, &rows, &books);
         match written.and_then(|written| output::sync_folder(&self.job.staging).map(|()| written)) {
-            Ok(Some(quarantine)) => EngineError::Rejected { error, quarantine },
+            Ok(Some(quarantine)) => EngineError::Rejected { error, quarantine: Box::new(quarantine) },
             Ok(None) => EngineError::Failed(error),
             Err(not_written) => not_written,
         }

@@ -24,7 +24,7 @@ impl Kept {
         let (progress, told) = watch::channel(Progress::at(Stage::Claimed));
         let (record, failed) = match bed.engine.compute(job, progress, CancellationToken::new()).await {
             Ok(report) => (report.quarantine, None),
-            Err(EngineError::Rejected { error, quarantine }) => (Some(quarantine), Some(error)),
+            Err(EngineError::Rejected { error, quarantine }) => (Some(*quarantine), Some(error)),
             Err(other) => panic!("{other:?}"),
         };
         let rows = record.iter().flat_map(|record| {

@@ -102,7 +102,7 @@ async fn queries_are_sent_and_not_shown() {
     assert!(!report.contains("secret") && report.contains("/a.csv: line 4: "), "{report}");
     let kept = made.quarantine.unwrap();
     let of = |name: &str| kept.column(name).unwrap().get(0).unwrap().get_str().map(str::to_owned);
-    assert_eq!((of("source_file"), of("at")), (Some(site.url("/a.csv")), Some("x".to_owned())));
+    assert_eq!((of("source_file"), of("source_text")), (Some(site.url("/a.csv")), Some("x,1".to_owned())));
     for (pipeline, web) in [
         (pipeline.replace("a.csv", "b.csv"), listed(&[&site])),
         (pipeline.replacen("fare =", "fear =", 1).replace("sum(fare)", "sum(fear)"), listed(&[&site])),
