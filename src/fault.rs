@@ -16,8 +16,18 @@ use std::time::Duration;
 pub const VARIABLE: &str = "REFRAIN_FAULT";
 
 /// The steps that have one place in an attempt, or before an answer.
-const STEPS: [&str; 9] =
-    ["answering", "claimed", "scanned", "staged", "decided", "locked", "manifested", "published", "finished"];
+const STEPS: [&str; 10] = [
+    "answering",
+    "claimed",
+    "scanned",
+    "staged",
+    "quarantined",
+    "decided",
+    "locked",
+    "manifested",
+    "published",
+    "finished",
+];
 /// The steps of which there are several, as in `published-1`.
 const NUMBERED: [&str; 3] = ["staged-", "checkpointed-", "published-"];
 /// A signal to the own process is taken up within this time, though not always at once.
@@ -51,8 +61,8 @@ pub struct Failed;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{VARIABLE}: found {0:?}, expected STEP=kill, =stop, =delay:MILLISECONDS or =fail, then @FILE or nothing, with a \
-     step of answering, claimed, scanned, staged-N, checkpointed-N, staged, decided, locked, published-N, manifested, published, \
-     finished"
+     step of answering, claimed, scanned, staged-N, checkpointed-N, staged, quarantined, decided, locked, published-N, manifested, \
+     published, finished"
 )]
 pub struct FaultError(String);
 

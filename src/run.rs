@@ -10,7 +10,7 @@ mod totals;
 pub use fingerprint::{Asked, AskedPartitions, Fingerprint, OnOverlap};
 pub use outcome::{Action, Base, Decided, ForeignFiles, Outcome, decide};
 pub use part_file::PartFile;
-pub use report::{Progress, RowCounts, SourceFile, Stage, StagedPartition, Warning};
+pub use report::{Progress, Quarantine, RowCounts, SourceFile, Stage, StagedPartition, Warning};
 pub use retry::{FailureClass, RetryPolicy, RetryRule};
 pub use totals::{Fold, Measured, Scalar, Totals, decimal_text};
 
@@ -357,6 +357,8 @@ pub struct Run {
     pub progress: Option<Progress>,
     /// What the reader should look at.
     pub warnings: Vec<Warning>,
+    /// The rows that the last attempt which got so far kept apart.
+    pub quarantine: Option<Quarantine>,
     /// Why it failed, or why its last try did while it waits for the next.
     pub error: Option<RunError>,
     /// The definition it is executed with.

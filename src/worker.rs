@@ -7,6 +7,7 @@ mod merge;
 mod outcomes;
 mod probe;
 mod publishing;
+mod quarantine;
 
 pub use probe::{NoProbe, Probe, Step};
 
@@ -228,6 +229,7 @@ impl Worker {
             },
             Err(EngineError::Cancelled) => self.stopped(attempt).await,
             Err(EngineError::Failed(error)) => self.fail(attempt, self.or_no_warehouse(error).await).await,
+            Err(EngineError::Rejected { error, quarantine }) => self.reject(attempt, error, *quarantine).await,
         }
         None
     }
@@ -272,11 +274,18 @@ impl Worker {
                 return None;
             }
         };
-        let Report { rows, sources, mut warnings, .. } = report;
+        let Report { rows, sources, mut warnings, quarantine: staged, .. } = report;
         warnings.append(&mut told);
+        let quarantine = match self.keep_apart(attempt, staged, &mut warnings).await {
+            Ok(quarantine) => quarantine,
+            Err(error) => {
+                self.fail(attempt, error).await;
+                return None;
+            }
+        };
         let progress = attempt.progress.borrow().clone();
         let manifest = definition.output.manifest;
-        let decision = Decision { partitions: decided, manifest, rows, sources, warnings, progress };
+        let decision = Decision { partitions: decided, manifest, rows, sources, warnings, quarantine, progress };
         let begin = || self.store.begin_commit(attempt.run.id, attempt.token, &decision);
         match self.ask_again(attempt, begin).await {
             Some(Ok(Begun::Committing)) => {
@@ -289,7 +298,7 @@ impl Worker {
                 }
             }
             Some(Ok(Begun::CancelAsked)) => {
-                self.end(attempt.run, attempt.token, AttemptOutcome::Cancelled, None, None).await;
+                self.end(attempt, self.ended(AttemptOutcome::Cancelled)).await;
             }
             Some(Ok(Begun::BaseChanged(key))) => self.fail(attempt, merge::base_changed(attempt, &key)).await,
             Some(Ok(Begun::Lost)) => lease_lost("deciding"),

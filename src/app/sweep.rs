@@ -1,7 +1,7 @@
-//! The sweeper: removes staging that nobody needs, at start and at intervals.
+//! The sweeper: removes staging, and rows kept apart, that nobody needs, at start and at intervals.
 
-use crate::store::{RunStore, StagingVerdict};
-use crate::table::Warehouse;
+use crate::store::{QuarantineFile, RunStore, StagingVerdict};
+use crate::table::{Quarantined, Warehouse};
 use crate::telemetry::METRIC_SWEPT;
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,5 +41,25 @@ async fn sweep(store: &dyn RunStore, warehouse: &Warehouse) -> anyhow::Result<()
     }
     let emptying = warehouse.clone();
     tokio::task::spawn_blocking(move || emptying.remove_leftovers()).await??;
+    sweep_quarantine(store, warehouse).await
+}
+
+/// How many files the database is asked for at once: what is kept apart stays until somebody removes it.
+const ASKED_AT_ONCE: usize = 1000;
+
+/// Removes files of rows kept apart that no run's record names, and none will.
+async fn sweep_quarantine(store: &dyn RunStore, warehouse: &Warehouse) -> anyhow::Result<()> {
+    let listing = warehouse.clone();
+    let files = tokio::task::spawn_blocking(move || listing.quarantined()).await??;
+    for files in files.chunks(ASKED_AT_ONCE) {
+        let asked = |file: &Quarantined| QuarantineFile { run: file.run, token: file.token, path: file.path.clone() };
+        let verdicts = store.quarantine_verdicts(&files.iter().map(asked).collect::<Vec<_>>()).await?;
+        for (file, _) in files.iter().zip(verdicts).filter(|(_, verdict)| *verdict == StagingVerdict::Remove) {
+            let (removing, gone) = (warehouse.clone(), file.clone());
+            tokio::task::spawn_blocking(move || removing.remove_quarantined(&gone)).await??;
+            tracing::info!(run.id = %file.run, path = %file.path, "swept rows kept apart that no run names");
+            metrics::counter!(METRIC_SWEPT).increment(1);
+        }
+    }
     Ok(())
 }

@@ -8,7 +8,7 @@
 use super::error::{compute_failure, lost, service_failure};
 use super::{Engine, EngineError, Job, Report, polars};
 use crate::fault::Faults;
-use crate::run::{Progress, RunError};
+use crate::run::{Progress, Quarantine, RunError};
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, Write};
@@ -53,6 +53,7 @@ enum Message {
     Progress(Progress),
     Report(Box<Report>),
     Failed(RunError),
+    Rejected { error: RunError, quarantine: Box<Quarantine> },
 }
 
 #[async_trait]
@@ -74,6 +75,7 @@ impl Engine for ChildEngine {
         match answer {
             Ok(Some(Message::Report(report))) => Ok(*report),
             Ok(Some(Message::Failed(error))) => Err(EngineError::Failed(error)),
+            Ok(Some(Message::Rejected { error, quarantine })) => Err(EngineError::Rejected { error, quarantine }),
             Ok(Some(Message::Progress(_)) | None) => Err(died(words, ended).await),
             Err(error) => Err(error),
         }
@@ -192,10 +194,11 @@ pub fn serve_child() -> ExitCode {
     let answer = match std::panic::catch_unwind(compute) {
         Ok(Ok(report)) => Message::Report(Box::new(report)),
         Ok(Err(EngineError::Failed(error))) => Message::Failed(in_want_of_memory(error)),
+        Ok(Err(EngineError::Rejected { error, quarantine })) => Message::Rejected { error, quarantine },
         Ok(Err(EngineError::Cancelled)) => return ExitCode::from(2),
         Err(panic) => match compute_failure("engine-panicked", "The computation failed", panic_text(panic.as_ref())) {
             EngineError::Failed(error) => Message::Failed(error),
-            EngineError::Cancelled => return ExitCode::from(2),
+            EngineError::Rejected { .. } | EngineError::Cancelled => return ExitCode::from(2),
         },
     };
     speaker.say(&answer);
@@ -223,7 +226,7 @@ fn in_want_of_memory(error: RunError) -> RunError {
     }
     match lost(format!("it had no more memory: {}", error.detail)) {
         EngineError::Failed(lost) => lost,
-        EngineError::Cancelled => error,
+        EngineError::Rejected { .. } | EngineError::Cancelled => error,
     }
 }
 

@@ -10,7 +10,7 @@ pub use child::{ChildEngine, serve_child};
 pub use web::WebSettings;
 
 use crate::partition::PartitionKey;
-use crate::run::{Progress, RowCounts, RunError, Scope, SourceFile, StagedPartition, Warning};
+use crate::run::{Progress, Quarantine, RowCounts, RunError, Scope, SourceFile, StagedPartition, Warning};
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -67,6 +67,8 @@ pub struct Report {
     pub sources: Vec<SourceFile>,
     /// What the reader of the run should look at.
     pub warnings: Vec<Warning>,
+    /// The rows kept apart, in the staging folder; none where there are none.
+    pub quarantine: Option<Quarantine>,
 }
 
 /// Why there is no report.
@@ -75,6 +77,14 @@ pub enum EngineError {
     /// It failed; the error says how and in which class. A dead child is class `lost`.
     #[error("{}", .0.detail)]
     Failed(RunError),
+    /// It rejected more rows than the pipeline allows; those that it has kept apart by then are in the staging folder.
+    #[error("{}", .error.detail)]
+    Rejected {
+        /// What it says of them.
+        error: RunError,
+        /// The rows.
+        quarantine: Box<Quarantine>,
+    },
     /// It was stopped because the caller asked.
     #[error("the computation was cancelled")]
     Cancelled,

@@ -15,6 +15,7 @@ mod measures;
 mod merge;
 mod output;
 mod place;
+mod quarantine;
 mod query;
 mod rows;
 mod scope;
@@ -35,6 +36,7 @@ use ::polars::prelude as pl;
 use books::{Books, Intake};
 use checkpoints::{Checkpoints, SliceReport};
 use files::{LookedAt, SourceFiles, Stamp};
+use quarantine::Row;
 use rows::Rows;
 use sorting::Sorter;
 use split::{sorted, split};
@@ -63,6 +65,10 @@ pub(super) fn compute(job: &Job, listener: &dyn Listener) -> Result<Report, Engi
         Err(EngineError::Failed(error)) => {
             Err(EngineError::Failed(RunError { detail: url::shown_in(&error.detail), ..error }))
         }
+        Err(EngineError::Rejected { error, quarantine }) => {
+            let detail = url::shown_in(&error.detail);
+            Err(EngineError::Rejected { error: RunError { detail, ..error }, quarantine })
+        }
         Err(EngineError::Cancelled) => Err(EngineError::Cancelled),
     }
 }
@@ -78,12 +84,25 @@ fn compute_all(job: &Job, listener: &dyn Listener) -> Result<Report, EngineError
     let sources = SourceFiles::new(&job.source_root, &web);
     let plan = sources::plan(&definition, &job.scope, &sources)?;
     progress.files = plan.files.len() as u64;
-    let checkpoints = Checkpoints::new(&definition, job);
-    let mut attempt = Attempt { definition: &definition, job, listener, sources, checkpoints, progress, staged: 0 };
-    let whole = attempt.all_slices(&plan)?;
+    let checkpoints = Checkpoints::new(&definition, job, &plan);
+    let intake = Intake::of(&definition, &job.scope, &plan);
+    let (staged, whole) = (0, SliceReport::default());
+    let mut attempt = Attempt {
+        definition: &definition,
+        job,
+        listener,
+        sources,
+        checkpoints,
+        intake: &intake,
+        progress,
+        staged,
+        whole,
+    };
+    attempt.all_slices(&plan)?;
+    let SliceReport { mut partitions, mut sources, books, apart } = attempt.whole;
+    let quarantine = quarantine::write(&definition, job, &apart, &books)?;
     output::sync_folder(&job.staging)?;
 
-    let SliceReport { mut partitions, mut sources, books } = whole;
     if let Scope::Partitions(keys) = &job.scope {
         let made: BTreeSet<PartitionKey> = partitions.iter().map(|p| p.partition.clone()).collect();
         partitions.extend(keys.iter().filter(|key| !made.contains(*key)).map(without_rows));
@@ -92,8 +111,8 @@ fn compute_all(job: &Job, listener: &dyn Listener) -> Result<Report, EngineError
     sources.sort_by(|a, b| a.path.cmp(&b.path));
     sources.dedup_by(|a, b| a.path == b.path);
     let rows = books.counts(&sources)?;
-    let warnings = books.warnings(&Intake::of(&definition, &job.scope, &plan));
-    Ok(Report { partitions, rows, sources, warnings })
+    let warnings = books.warnings(&intake);
+    Ok(Report { partitions, rows, sources, warnings, quarantine })
 }
 
 /// The name in staging of the n-th partition file.
@@ -121,20 +140,21 @@ struct Attempt<'a> {
     listener: &'a dyn Listener,
     sources: SourceFiles<'a>,
     checkpoints: Checkpoints<'a>,
+    intake: &'a Intake<'a>,
     progress: Progress,
     /// How many files are staged.
     staged: usize,
+    /// The slices so far.
+    whole: SliceReport,
 }
 
 impl Attempt<'_> {
     /// Takes over the slices that an earlier attempt has finished, and computes the others one after the other.
-    fn all_slices(&mut self, plan: &SourcePlan) -> Result<SliceReport, EngineError> {
+    fn all_slices(&mut self, plan: &SourcePlan) -> Result<(), EngineError> {
         let parts = self.parts(plan)?;
         self.listener.at(&self.progress);
         // What is not cut is decided as soon as it is staged: a checkpoint would save next to nothing.
         let cut = parts.len() > 1;
-        let intake = Intake::of(self.definition, &self.job.scope, plan);
-        let mut whole = SliceReport::default();
         for (number, Part { slice, stamps, work }) in parts.into_iter().enumerate() {
             let report = match work {
                 Work::TakenOver(report) => report,
@@ -152,11 +172,12 @@ impl Attempt<'_> {
                     report
                 }
             };
-            whole.partitions.extend(report.partitions);
-            whole.sources.extend(report.sources);
-            whole.books.add(report.books, &intake);
+            self.whole.partitions.extend(report.partitions);
+            self.whole.sources.extend(report.sources);
+            self.whole.books.add(report.books, self.intake);
+            quarantine::add(&mut self.whole.apart, report.apart, self.definition);
         }
-        Ok(whole)
+        Ok(())
     }
 
     /// The slices, those of earlier attempts staged. The files of the others are looked at before any of them is read, so
@@ -198,22 +219,34 @@ impl Attempt<'_> {
         self.progress.stage = Stage::Scanning;
         self.listener.at(&self.progress);
         let mut books = Books::of(files);
-        let partitions = match &self.definition.rows {
+        let (partitions, apart) = match &self.definition.rows {
             None => {
                 let grouped = scan(self.definition, files, &mut books, self.listener)?;
-                check(self.definition, files, &books)?;
-                self.stage(grouped.as_ref(), &books)?
+                let apart = self.check(files, &books)?;
+                (self.stage(grouped.as_ref(), &books)?, apart)
             }
             Some(table) => {
                 let (definition, folder) = (self.definition, &self.job.staging);
                 let limit_bytes = usize::try_from(self.job.sort_bytes).unwrap_or(usize::MAX);
                 let rows = Rows { definition, table, folder, limit_bytes };
                 let kept = scan_rows(&rows, files, &mut books, self.listener)?;
-                check(self.definition, files, &books)?;
-                self.stage_rows(&rows, kept, slice, &books)?
+                let apart = self.check(files, &books)?;
+                (self.stage_rows(&rows, kept, slice, &books)?, apart)
             }
         };
-        Ok(SliceReport { partitions, sources: files.iter().map(LookedAt::report).collect(), books })
+        Ok(SliceReport { partitions, sources: files.iter().map(LookedAt::report).collect(), books, apart })
+    }
+
+    /// Fails where a file changed or too many rows were rejected. Answers with the rows that are kept apart.
+    fn check(&self, files: &[LookedAt], books: &Books) -> Result<Vec<Row>, EngineError> {
+        let apart = quarantine::rows(self.definition, self.intake, files, books);
+        // A file that was changed meanwhile explains whatever was found of it.
+        files.iter().try_for_each(LookedAt::check_unchanged)?;
+        let apart = apart?;
+        match books.check_rejected(self.definition, files) {
+            Ok(()) => Ok(apart),
+            Err(error) => Err(self.rejected(error, books, apart)),
+        }
     }
 
     /// Sorts the rows in scope, splits them by partition and writes each partition's file.
@@ -240,11 +273,6 @@ impl Attempt<'_> {
         }
         Ok(out)
     }
-}
-
-fn check(definition: &Definition, files: &[LookedAt], books: &Books) -> Result<(), EngineError> {
-    files.iter().try_for_each(LookedAt::check_unchanged)?;
-    books.check_rejected(definition, files)
 }
 
 /// The judged rows of the files; none where statistics place all of them out of scope.

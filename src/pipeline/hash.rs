@@ -2,7 +2,10 @@
 //! left out. Comments, spacing and the order of keys that does not matter make no difference.
 
 use super::expr::{Expr, Literal, Node};
-use super::{Aggregate, Column, CsvLayout, Definition, Format, Origin, Output, OutputFormat, RowTable, SourcePath};
+use super::{
+    Aggregate, Column, CsvLayout, Definition, Format, Origin, Output, OutputFormat, QuarantineRule, RowTable,
+    SourcePath,
+};
 use crate::partition::PartitionSpec;
 use crate::run::{DefinitionHash, ForeignFiles, RetryRule};
 use sha2::{Digest, Sha256};
@@ -47,6 +50,18 @@ pub(super) fn of(definition: &Definition) -> DefinitionHash {
     }
     output(&mut form, &definition.output);
     definition.rows.iter().for_each(|table| rows(&mut form, table));
+    let (kept, usual) = (&definition.quarantine, QuarantineRule::default());
+    if kept.rows != usual.rows {
+        names(
+            &mut form,
+            "quarantine.rows",
+            &kept.rows.iter().map(|reason| reason.rows().to_owned()).collect::<Vec<_>>(),
+        );
+    }
+    if kept.max_rows != usual.max_rows {
+        form.text("quarantine.max_rows");
+        form.number(u64::from(kept.max_rows));
+    }
     let mut columns: Vec<_> = definition.source.columns.iter().collect();
     columns.sort_unstable_by_key(|column| &column.name);
     columns.iter().for_each(|column| extras(&mut form, column));

@@ -3,6 +3,7 @@
 mod columns;
 mod grouping;
 mod merge;
+mod quarantine;
 mod rows;
 mod section;
 mod source;
@@ -60,7 +61,7 @@ pub fn parse(text: &str, file: &str) -> Result<Definition, Vec<DefinitionError>>
 }
 
 fn definition(root: &Section<'_>, text: &str, file: &str, errors: &mut Errors) -> Option<Definition> {
-    const KEYS: [&str; 18] = [
+    const KEYS: [&str; 19] = [
         "name",
         "description",
         "timezone",
@@ -79,6 +80,7 @@ fn definition(root: &Section<'_>, text: &str, file: &str, errors: &mut Errors) -
         "retry",
         "limits",
         "table",
+        "quarantine",
     ];
     root.only(&KEYS, errors);
     let name = name(root, file, errors);
@@ -88,6 +90,7 @@ fn definition(root: &Section<'_>, text: &str, file: &str, errors: &mut Errors) -
     let retry = retry(root, errors);
     let limits = limits(root, errors);
     let table = table::read(root, errors);
+    let quarantine = quarantine::read(root, errors);
     let mut names = grouping::Names::default();
     let source = source::read(root, errors);
     // Without the whole contract, errors about its columns would only repeat the first one.
@@ -127,6 +130,7 @@ fn definition(root: &Section<'_>, text: &str, file: &str, errors: &mut Errors) -
         limits,
         foreign_files,
         output,
+        quarantine,
         hash: DefinitionHash(String::new()),
         text: text.to_owned(),
     };

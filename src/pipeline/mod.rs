@@ -4,6 +4,7 @@ pub mod expr;
 mod hash;
 mod load;
 mod output;
+mod quarantine;
 pub mod sources;
 mod template;
 mod types;
@@ -13,6 +14,7 @@ pub mod value;
 pub use expr::{Expr, Function, Literal};
 pub use load::{DefinitionError, parse};
 pub use output::{LayoutChange, Output, OutputFormat, ParquetCompression, TextCompression};
+pub use quarantine::{QuarantineRule, Reason};
 pub use types::{Column, DataType, Origin};
 
 use crate::partition::{PartitionKey, PartitionSpec};
@@ -49,6 +51,8 @@ pub struct Definition {
     pub foreign_files: ForeignFiles,
     /// What its files are.
     pub output: Output,
+    /// Which rows that go into no partition are kept apart.
+    pub quarantine: QuarantineRule,
     /// The sha256 of the parsed definition in canonical form; comments, order of keys, spacing and the description do
     /// not change it.
     pub hash: DefinitionHash,

@@ -124,6 +124,28 @@ pub struct Warning {
     pub detail: String,
 }
 
+/// A file of rows that went into no partition, for people to look at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Quarantine {
+    /// Its path, relative to the warehouse; as the engine tells it, its name in the attempt's staging folder.
+    pub path: String,
+    /// Its rows.
+    pub rows: u64,
+    /// How many such rows there were: more than the file has where that is capped.
+    pub of: u64,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// Its digest in hex.
+    pub sha256: String,
+}
+
+impl Quarantine {
+    /// Whether there were more rows than the file has.
+    pub fn is_capped(&self) -> bool {
+        self.rows < self.of
+    }
+}
+
 /// A partition as an attempt computed it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StagedPartition {

@@ -25,7 +25,7 @@ pub use sqlite::{Clock, SqliteOptions, SqliteStore};
 use crate::partition::PartitionKey;
 use crate::run::{
     AttemptOutcome, CatalogEntry, ClaimToken, Decided, DefinitionHash, Fingerprint, HistoryEntry, IdempotencyKey,
-    Principal, Progress, RowCounts, Run, RunError, RunId, RunSummary, SourceFile, State, Totals, Warning,
+    Principal, Progress, Quarantine, RowCounts, Run, RunError, RunId, RunSummary, SourceFile, State, Totals, Warning,
 };
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
@@ -227,6 +227,8 @@ pub struct Decision {
     pub sources: Vec<SourceFile>,
     /// What the reader should look at.
     pub warnings: Vec<Warning>,
+    /// What was kept apart; it takes the place of an earlier attempt's.
+    pub quarantine: Option<Quarantine>,
     /// How far the attempt is.
     pub progress: Progress,
 }
@@ -238,6 +240,8 @@ pub struct Ended {
     pub outcome: AttemptOutcome,
     /// Why; none for cancelled and released.
     pub error: Option<RunError>,
+    /// What was kept apart. Where the attempt did not get so far, an earlier one's stays.
+    pub quarantine: Option<Quarantine>,
     /// For `failed`: when to try again; none ends the run. `lost` comes back then, or at once, until its count is used up;
     /// `released` at once.
     pub retry_after: Option<Duration>,
@@ -317,16 +321,28 @@ pub enum Change {
     Queue,
 }
 
-/// What the sweeper may do with a staging folder of a run: an attempt's, or without a token the one of checkpoints.
+/// What the sweeper may do with what attempts of a run have left: an attempt's staging folder, that of checkpoints (which has
+/// no token), or a file of rows kept apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum StagingVerdict {
-    /// The run has not ended, and the token, if there is one, is current or decided.
+    /// Somebody may need it.
     Keep,
-    /// The run has ended, or the token is neither current nor decided.
+    /// Nobody does, and nobody will.
     Remove,
     /// The database has no such run: not ours to judge.
     Unknown,
+}
+
+/// A file of rows kept apart, as it lies in the warehouse.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QuarantineFile {
+    /// Its run.
+    pub run: RunId,
+    /// The claim that it was made under.
+    pub token: ClaimToken,
+    /// Its path, relative to the warehouse.
+    pub path: String,
 }
 
 /// Counts for readyz and metrics.
@@ -440,8 +456,13 @@ pub trait RunStore: Send + Sync {
         limit: u32,
     ) -> StoreResult<(Option<CatalogEntry>, Vec<HistoryEntry>)>;
 
-    /// What the sweeper may do with these attempts' staging folders, in the order given.
+    /// What the sweeper may do with these attempts' staging folders, in the order given: keep those of runs that have not
+    /// ended whose token, if there is one, is current or decided.
     async fn staging_verdicts(&self, folders: &[(RunId, Option<ClaimToken>)]) -> StoreResult<Vec<StagingVerdict>>;
+
+    /// What the sweeper may do with these files of rows kept apart, in the order given: keep what a run's record names, and
+    /// what a claim that is current may still have recorded.
+    async fn quarantine_verdicts(&self, files: &[QuarantineFile]) -> StoreResult<Vec<StagingVerdict>>;
 
     /// Counts for readyz and metrics.
     async fn queue_depth(&self) -> StoreResult<QueueDepth>;

@@ -155,6 +155,7 @@ pub(super) fn run(row: &Row, partitions: &[Row], attempts: &[Row]) -> StoreResul
         attempts: attempts.iter().map(attempt).collect::<StoreResult<_>>()?,
         progress: row.optional_json("progress")?,
         warnings: row.json("warnings")?,
+        quarantine: row.optional_json("quarantine")?,
         error: row.optional_json("error")?,
         definition: definition_hash(row)?,
         sequence: row.int("sequence")?,

@@ -75,6 +75,8 @@ pub(super) struct Statements {
     pub(super) save_report: &'static str,
     /// Whether a decided run writes a manifest. 1 run.
     pub(super) decided_manifest: &'static str,
+    /// 1 run, 2 what was kept apart or null.
+    pub(super) save_quarantine: &'static str,
     /// Decided partitions whose content or definition changes. 1 run, 2 pipeline, 3 list of keys or null for all, 4 definition.
     pub(super) count_changes: &'static str,
     /// Raises the table's version, or writes the first. 1 pipeline, 2 by how much.
@@ -118,6 +120,8 @@ pub(super) struct Statements {
     pub(super) history: &'static str,
     /// 1 list of runs.
     pub(super) staging_runs: &'static str,
+    /// 1 list of runs.
+    pub(super) quarantine_runs: &'static str,
     /// 1 now.
     pub(super) queue_depth: &'static str,
 }

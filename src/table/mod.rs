@@ -5,6 +5,7 @@
 //!     .refrain-warehouse             whose warehouse this is
 //!     .locks/<pipeline>              the publish lock, a kernel's lock on a file that is never removed
 //!     .staging/<run>/<token>/        an attempt's files before they are published, and folders that were swapped out
+//!     _quarantine/<pipeline>/<run>/<token>.parquet   rows that went into no partition
 //!     <pipeline>/_SUCCESS            made by a full run
 //!     <pipeline>/_manifest.json      where the pipeline says so
 //!     <pipeline>/<key>/part-0.parquet     or .csv, .csv.gz, .csv.zst
@@ -21,6 +22,7 @@ mod look;
 mod manifest;
 mod probe;
 mod publish;
+mod quarantine;
 mod staging;
 mod swap;
 mod verify;
@@ -30,6 +32,7 @@ pub use lock::{Holder, PublishLock};
 pub use look::ForeignFile;
 pub use manifest::MANIFEST_FILE;
 pub use publish::Published;
+pub use quarantine::Quarantined;
 pub use verify::{Finding, FindingKind};
 
 use crate::partition::PartitionKey;

@@ -127,13 +127,13 @@ fn is_attempt_folder(entry: &DirEntry) -> bool {
 }
 
 /// The id that a folder is named after, if it is written as Refrain writes ids.
-fn id_of(path: &Path) -> Option<Uuid> {
+pub(super) fn id_of(path: &Path) -> Option<Uuid> {
     let name = path.file_name()?.to_str()?;
     Uuid::parse_str(name).ok().filter(|id| id.to_string() == name)
 }
 
 /// The folders in a folder, no symbolic links, sorted; none where it is not there.
-fn folders(path: &Path) -> TableResult<Vec<PathBuf>> {
+pub(super) fn folders(path: &Path) -> TableResult<Vec<PathBuf>> {
     let is_folder = |entry: &DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
     Ok(entries(path)?.iter().filter(|entry| is_folder(entry)).map(DirEntry::path).collect())
 }

@@ -116,7 +116,7 @@ impl Warehouse {
             return Err(IdentityError::Absent { root: self.root().to_owned(), expected: self.id() }.into());
         }
         let names = staging::entries(self.root())?.into_iter().map(|e| e.file_name().to_string_lossy().into_owned());
-        let own = [super::lock::LOCKS, staging::STAGING];
+        let own = [super::lock::LOCKS, staging::STAGING, super::quarantine::QUARANTINE];
         Ok(names
             .filter(|name| !own.contains(&name.as_str()) && !identity::KNOWN_NAMES.contains(&name.as_str()))
             .collect())

@@ -2,7 +2,7 @@
 
 use super::heartbeat::Stop;
 use super::{Attempt, PAUSE, Worker};
-use crate::run::{AttemptOutcome, ClaimToken, FailureClass, Run, RunError, Stage};
+use crate::run::{AttemptOutcome, ClaimToken, FailureClass, Quarantine, Run, RunError, Stage};
 use crate::store::{Ended, Fenced, StoreError};
 use crate::table::TableError;
 use std::time::{Duration, Instant};
@@ -14,16 +14,21 @@ impl Worker {
         match attempt.heartbeat.why() {
             Stop::LeaseLost => lease_lost("working"),
             // Cancellation is not allowed once a run is decided, so the state of the database tells.
-            Stop::CancelAsked => self.end(attempt.run, attempt.token, AttemptOutcome::Cancelled, None, None).await,
+            Stop::CancelAsked => self.end(attempt, self.ended(AttemptOutcome::Cancelled)).await,
             Stop::Shutdown if decided => {
                 self.hand_back(attempt, Duration::ZERO, AttemptOutcome::Released, None).await;
             }
-            Stop::Shutdown => self.end(attempt.run, attempt.token, AttemptOutcome::Released, None, None).await,
+            Stop::Shutdown => self.end(attempt, self.ended(AttemptOutcome::Released)).await,
         }
     }
 
     /// Ends the attempt as failed, to be tried again as the pipeline says for this class of failure.
     pub(super) async fn fail(&self, attempt: &Attempt<'_>, error: RunError) {
+        self.fail_with(attempt, error, None).await;
+    }
+
+    /// The same, with the rows that it has kept apart.
+    pub(super) async fn fail_with(&self, attempt: &Attempt<'_>, error: RunError, quarantine: Option<Quarantine>) {
         let before = attempt.failures;
         let failures = 1 + match error.class {
             FailureClass::Source => before.source,
@@ -32,32 +37,34 @@ impl Worker {
             FailureClass::Lost => {
                 // So that between its tries other runs get their turn.
                 let before = attempt.run.attempts.iter().filter(|a| a.outcome == Some(AttemptOutcome::Lost)).count();
-                let delay = Duration::from_secs(1 << before.min(6));
-                return self.end(attempt.run, attempt.token, AttemptOutcome::Lost, Some(error), Some(delay)).await;
+                let retry_after = Some(Duration::from_secs(1 << before.min(6)));
+                let lost = self.ended(AttemptOutcome::Lost);
+                return self.end(attempt, Ended { error: Some(error), retry_after, ..lost }).await;
             }
         };
         let rule = attempt.retry.rule(error.class);
-        let delay = rule.delay(failures, self.settings.retry_delay_seconds, jitter(), error.retry_after_seconds);
-        self.end(attempt.run, attempt.token, AttemptOutcome::Failed, Some(error), delay).await;
+        let retry_after = rule.delay(failures, self.settings.retry_delay_seconds, jitter(), error.retry_after_seconds);
+        let failed = self.ended(AttemptOutcome::Failed);
+        self.end(attempt, Ended { error: Some(error), quarantine, retry_after, ..failed }).await;
+    }
+
+    /// The end of an attempt that did not fail.
+    pub(super) fn ended(&self, outcome: AttemptOutcome) -> Ended {
+        let max_lost_workers = self.settings.max_lost_workers;
+        Ended { outcome, error: None, quarantine: None, retry_after: None, max_lost_workers }
     }
 
     /// Ends the attempt without a result. Staging goes only when that was accepted.
-    pub(super) async fn end(
-        &self,
-        run: &Run,
-        token: ClaimToken,
-        outcome: AttemptOutcome,
-        error: Option<RunError>,
-        retry_after: Option<Duration>,
-    ) {
-        match &error {
+    pub(super) async fn end(&self, attempt: &Attempt<'_>, ended: Ended) {
+        let (run, token) = (attempt.run, attempt.token);
+        let Ended { outcome, error, retry_after, .. } = &ended;
+        match error {
             Some(error) => tracing::warn!(
                 error.kind = %error.kind, error.class = error.class.as_str(), error.detail = %error.detail,
                 retry_after_seconds = retry_after.map(|d| d.as_secs()), "the attempt ended: {}", outcome.as_str()
             ),
             None => tracing::info!("the attempt ended: {}", outcome.as_str()),
         }
-        let ended = Ended { outcome, error, retry_after, max_lost_workers: self.settings.max_lost_workers };
         // Where the database does not answer for so long, the lease has run out and the next worker takes over.
         let until = Instant::now() + self.settings.lease;
         loop {

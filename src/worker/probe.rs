@@ -14,6 +14,8 @@ pub enum Step {
     Claimed,
     /// Every partition is computed and its file staged.
     Staged,
+    /// Rows that went into no partition, where there are any to be kept apart, lie where people look for them.
+    Quarantined,
     /// What will be published is recorded.
     Decided,
     /// The publish lock is held, and the database said that this worker may publish.
@@ -34,6 +36,7 @@ impl Step {
         match self {
             Self::Claimed => "claimed".into(),
             Self::Staged => "staged".into(),
+            Self::Quarantined => "quarantined".into(),
             Self::Decided => "decided".into(),
             Self::Locked => "locked".into(),
             Self::Published(number) => format!("published-{number}").into(),

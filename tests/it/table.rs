@@ -8,6 +8,7 @@ mod lock;
 mod look;
 mod manifest;
 mod publish;
+mod quarantine;
 mod staging;
 mod swap;
 mod verify;

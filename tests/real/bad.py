@@ -4,7 +4,7 @@ import gzip
 import hashlib
 
 from checks import expect
-from files import DATA, copy
+from files import DATA, copy, kept_apart
 
 LONG_LINE_BYTES = 100 << 20
 
@@ -158,10 +158,15 @@ def checks(service):
             expect(part in detail, True, f"{part!r} in {detail!r}")
         expect(len(detail) < 2000, True, f"{len(detail)} characters are few")
         expect(looked_at(service, path), before, "the table after the failure")
+        kind = run["error"]["type"].rsplit(":", 1)[-1]
+        apart = kept_apart(service, run)
+        expect(len(apart) > 0, kind == "too-many-rejected", f"{len(apart)} rows were kept apart")
+        for row in apart[:1]:
+            expect(f"{path}: line {row['source_line']}: " in detail, True, f"the line of {row} in {detail!r}")
         restore(service, path)
         again = service.succeeds(pipeline, [partition])
         expect([entry["outcome"] for entry in again["partitions"]], ["unchanged"], "the outcome with the good file")
-        return f"{run['error']['type'].rsplit(':', 1)[-1]}: {detail}"
+        return f"{kind}: {detail}"
 
     for path, what, change, parts in CASES:
         yield f"bad {path.removeprefix('bad/')}, {what}", lambda p=path, c=change, s=parts: bad(p, c, s)

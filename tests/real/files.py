@@ -1,6 +1,7 @@
 """Where the real files are, what is expected of them, and what Refrain made."""
 
 import csv
+import hashlib
 import os
 import pathlib
 import shutil
@@ -60,3 +61,15 @@ def read_all(run):
     judged = books["in_scope"] + books["out_of_scope"] + books["filtered"] + books["rejected"]
     expect(books["read"], judged, "the books balance")
     return books["read"]
+
+
+def kept_apart(service, run):
+    """The rows that a run has kept apart, as dicts; of all of them, and as its record says."""
+    record = run["quarantine"]
+    if record is None:
+        return []
+    file = service.warehouse / record["path"]
+    expect(hashlib.sha256(file.read_bytes()).hexdigest(), record["sha256"], "the digest of the rows kept apart")
+    rows = pl.read_parquet(file).to_dicts()
+    expect((len(rows), record["of"], record["capped"]), (record["rows"], record["rows"], False), "the rows kept apart")
+    return rows

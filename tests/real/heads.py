@@ -4,7 +4,7 @@ import csv
 from decimal import ROUND_HALF_UP, Decimal
 
 from checks import expect
-from files import DATA, read_all
+from files import DATA, kept_apart, read_all
 
 FOLDER = DATA / "nyc-tlc-old-heads"
 FILES = sorted(file.name for file in FOLDER.glob("*.csv"))
@@ -73,6 +73,9 @@ def checks(service):
         told = " ".join(warning["detail"] for warning in run["warnings"])
         for line in cut:
             expect(f"{file}: line {line}: " in told, True, f"line {line} in {told!r}")
+        lines = (FOLDER / file).read_text().splitlines()
+        apart = [(row["source_line"], row["source_text"]) for row in kept_apart(service, run)]
+        expect(apart, [(line, lines[line - 1]) for line in cut], "the lines kept apart")
         strict = service.run(name_of(file, "strict"))
         expect(strict["state"], "failed" if cut else "succeeded", "the state under the usual limit")
         for line in cut:

@@ -6,8 +6,8 @@ use super::scope::{Allowed, values_at};
 use crate::engine::EngineError;
 use crate::engine::error::compute_failure;
 use crate::partition::{PartitionKey, PartitionValue};
-use crate::pipeline::Definition;
 use crate::pipeline::sources::{PlannedFile, Serves, SourcePlan};
+use crate::pipeline::{Definition, Reason};
 use crate::run::{RowCounts, Scope, SourceFile, Warning};
 use ::polars::prelude as pl;
 use serde::{Deserialize, Serialize};
@@ -28,6 +28,10 @@ pub(super) struct Books {
     /// By the path of their file.
     nowhere: BTreeMap<String, u64>,
     strays: BTreeMap<String, BTreeMap<PartitionKey, u64>>,
+    /// By the path of their file, of partitions of the scope: rejected rows, and filtered ones where they are kept apart. Only
+    /// until the slice is read.
+    #[serde(skip)]
+    of_files: BTreeMap<String, Judged>,
     /// What is wrong with the first lines in which something is.
     faults: Vec<String>,
 }
@@ -47,9 +51,20 @@ impl<'a> Intake<'a> {
         Self { definition, plan, allowed }
     }
 
-    fn takes(&self, path: &str, key: &PartitionKey) -> bool {
+    /// Whether a file's rows of this partition go into it, by whichever slice.
+    pub(super) fn takes(&self, path: &str, key: &PartitionKey) -> bool {
         let values = self.definition.partition.values(key);
         self.allowed.get(path).zip(values).is_some_and(|(allowed, values)| allowed.contains(&values))
+    }
+
+    /// The partitions that a file's rows may go to.
+    pub(super) fn allowed(&self, path: &str) -> Option<&Allowed> {
+        self.allowed.get(path)
+    }
+
+    /// Whether the run makes this partition, from whichever files.
+    pub(super) fn makes(&self, values: &[PartitionValue]) -> bool {
+        self.allowed.values().any(|allowed| allowed.contains(values))
     }
 
     /// Whether a stray would have been taken in with one more neighbour: its file has neighbours and, in `full`, its
@@ -58,11 +73,7 @@ impl<'a> Intake<'a> {
         let made = match &file.serves {
             Serves::Scope => false,
             Serves::Keys(_) => true,
-            Serves::Times(_) => self
-                .definition
-                .partition
-                .values(key)
-                .is_some_and(|values| self.allowed.values().any(|allowed| allowed.contains(&values))),
+            Serves::Times(_) => self.definition.partition.values(key).is_some_and(|values| self.makes(&values)),
         };
         made && self.plan.is_next_door(self.definition, file, key)
     }
@@ -120,8 +131,14 @@ impl Books {
             let Some(key) = key else { continue };
             let judged = self.partitions.entry(key.clone()).or_default();
             match verdict {
-                Verdict::Rejected => judged.rejected += rows,
-                Verdict::Filtered => judged.filtered += rows,
+                Verdict::Rejected => {
+                    judged.rejected += rows;
+                    self.of_files.entry(path.to_owned()).or_default().rejected += rows;
+                }
+                Verdict::Filtered => {
+                    judged.filtered += rows;
+                    self.of_files.entry(path.to_owned()).or_default().filtered += rows;
+                }
                 _ => judged.in_scope += rows,
             }
             last = Some((values, key));
@@ -154,6 +171,29 @@ impl Books {
     /// Source rows that went into a partition.
     pub(super) fn source_rows(&self, key: &PartitionKey) -> u64 {
         self.partitions.get(key).map_or(0, |judged| judged.in_scope)
+    }
+
+    /// How many rows of a file go into no partition for this reason. Of its strays, those that no slice of the run takes in.
+    pub(super) fn apart(&self, path: &str, reason: Reason, intake: &Intake<'_>) -> u64 {
+        let of_file = self.of_files.get(path).copied().unwrap_or_default();
+        match reason {
+            Reason::Rejected => of_file.rejected + self.nowhere.get(path).copied().unwrap_or(0),
+            Reason::Filtered => of_file.filtered,
+            Reason::Stray => {
+                let strays = self.strays.get(path).into_iter().flatten();
+                strays.filter(|(key, _)| !intake.takes(path, key)).map(|(_, rows)| rows).sum()
+            }
+        }
+    }
+
+    /// The same of all files.
+    pub(super) fn apart_of_all(&self, reason: Reason) -> u64 {
+        let judged = |f: fn(&Judged) -> u64| self.partitions.values().map(f).sum::<u64>();
+        match reason {
+            Reason::Rejected => judged(|j| j.rejected) + self.nowhere.values().sum::<u64>(),
+            Reason::Filtered => judged(|j| j.filtered),
+            Reason::Stray => self.strays.values().flatten().map(|(_, rows)| rows).sum(),
+        }
     }
 
     /// Fails where more rows were rejected than the pipeline allows: of a partition, or of a file those without one.
@@ -198,13 +238,12 @@ impl Books {
         for (key, rows) in self.strays.values().flatten() {
             *by_partition.entry(key).or_default() += rows;
         }
-        let judged = |f: fn(&Judged) -> u64| self.partitions.values().map(f).sum::<u64>();
         let counts = RowCounts {
             read: sources.iter().map(|source| source.rows).sum(),
-            in_scope: judged(|j| j.in_scope),
-            out_of_scope: by_partition.values().sum(),
-            filtered: judged(|j| j.filtered),
-            rejected: judged(|j| j.rejected) + self.nowhere.values().sum::<u64>(),
+            in_scope: self.partitions.values().map(|judged| judged.in_scope).sum(),
+            out_of_scope: self.apart_of_all(Reason::Stray),
+            filtered: self.apart_of_all(Reason::Filtered),
+            rejected: self.apart_of_all(Reason::Rejected),
             out_of_scope_by_partition: listed(by_partition),
         };
         if counts.balance() {
@@ -241,8 +280,7 @@ impl Books {
                 ),
             });
         }
-        let rejected: u64 =
-            self.nowhere.values().sum::<u64>() + self.partitions.values().map(|j| j.rejected).sum::<u64>();
+        let rejected = self.apart_of_all(Reason::Rejected);
         if rejected > 0 {
             out.push(Warning {
                 kind: "rows-rejected".to_owned(),

@@ -8,11 +8,12 @@ use super::books::Books;
 use super::files::Stamp;
 use super::merge;
 use super::output;
+use super::quarantine::Row;
 use crate::engine::error::service_failure;
 use crate::engine::{EngineError, Job};
 use crate::partition::PartitionKey;
-use crate::pipeline::Definition;
-use crate::pipeline::sources::Slice;
+use crate::pipeline::sources::{Serves, Slice, SourcePlan};
+use crate::pipeline::{Definition, Reason};
 use crate::run::{SourceFile, StagedPartition};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
@@ -28,12 +29,15 @@ pub(super) struct SliceReport {
     pub(super) sources: Vec<SourceFile>,
     /// Their rows.
     pub(super) books: Books,
+    /// Those of them that are kept apart.
+    pub(super) apart: Vec<Row>,
 }
 
 /// The checkpoints of a run.
 pub(super) struct Checkpoints<'a> {
     job: &'a Job,
     definition: &'a Definition,
+    plan: &'a SourcePlan,
 }
 
 /// All that the result of a slice depends on.
@@ -46,11 +50,13 @@ struct Inputs<'a> {
     files: &'a [Stamp],
     /// What the rows of the slice's partitions are put into, by sha256.
     bases: Vec<(&'a PartitionKey, &'a str)>,
+    /// What the whole run takes of these files, where that decides which strays are kept apart.
+    taken: Vec<&'a Serves>,
 }
 
 impl<'a> Checkpoints<'a> {
-    pub(super) fn new(definition: &'a Definition, job: &'a Job) -> Self {
-        Self { job, definition }
+    pub(super) fn new(definition: &'a Definition, job: &'a Job, plan: &'a SourcePlan) -> Self {
+        Self { job, definition, plan }
     }
 
     /// Takes over what an earlier attempt made of this slice, its files staged after `staged` others; none where it did not
@@ -101,6 +107,8 @@ impl<'a> Checkpoints<'a> {
     }
 
     fn record(&self, slice: &Slice, files: &[Stamp]) -> Result<PathBuf, EngineError> {
+        let reads = |path: &str| slice.files.iter().any(|file| file.path == path);
+        let of_run = self.plan.files.iter().filter(|_| self.definition.quarantine.keeps(Reason::Stray));
         let inputs = Inputs {
             version: env!("CARGO_PKG_VERSION"),
             definition: &self.definition.hash.0,
@@ -108,6 +116,7 @@ impl<'a> Checkpoints<'a> {
             slice,
             files,
             bases: merge::bases_of(self.job, slice).map(|base| (&base.partition, base.sha256.as_str())).collect(),
+            taken: of_run.filter(|file| reads(&file.path)).map(|file| &file.serves).collect(),
         };
         let text = serde_json::to_vec(&inputs).map_err(|e| failed(&self.job.checkpoints, &e.into()))?;
         let name = output::sha256(&mut text.as_slice()).map_err(|e| failed(&self.job.checkpoints, &e))?;

@@ -19,13 +19,7 @@ impl Attempt<'_> {
         let places = self.places(slice, stamps);
         let wanted: Vec<(&WebStamp, PathBuf)> = places.iter().filter_map(Place::download).collect();
         self.sources.web.download(&wanted)?;
-        let copies: Vec<PathBuf> = wanted.into_iter().map(|(_, copy)| copy).collect();
-        let files = self.look_at(places)?;
-        if self.definition.source.format != Format::Parquet {
-            // Their rows are in other files now.
-            copies.iter().try_for_each(|copy| output::remove(copy))?;
-        }
-        Ok(files)
+        self.look_at(places)
     }
 
     /// Whether a slice is of Parquet files on the disk, which are read where they are.
@@ -85,6 +79,5 @@ impl Attempt<'_> {
 
 /// Removes what was made of the files to read them.
 pub(super) fn remove_copies(files: &[LookedAt]) -> Result<(), EngineError> {
-    let copies: Vec<&PathBuf> = files.iter().filter_map(LookedAt::copy).collect();
-    copies.into_iter().try_for_each(|copy| output::remove(copy))
+    files.iter().flat_map(LookedAt::copies).try_for_each(|copy| output::remove(copy))
 }

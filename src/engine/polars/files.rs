@@ -2,9 +2,10 @@
 
 use super::contract::{self, Found};
 use super::scope::Allowed;
-use super::spool::spool;
+use super::spool::{raw_rows, spool};
 use crate::engine::EngineError;
 use crate::engine::error::{run_error, source_failure};
+use crate::engine::text::RawRow;
 use crate::engine::web::{Web, WebStamp};
 use crate::pipeline::Definition;
 use crate::pipeline::sources::{Listing, PlannedFile};
@@ -215,9 +216,15 @@ impl LookedAt {
         self.path != self.source
     }
 
-    /// What was made of it to read it.
-    pub(super) fn copy(&self) -> Option<&PathBuf> {
-        (self.is_text() || matches!(self.stamp, Stamp::Web(_))).then_some(&self.path)
+    /// What was made of it to read it: its download, and the file that its text was read into.
+    pub(super) fn copies(&self) -> impl Iterator<Item = &PathBuf> {
+        let download = matches!(self.stamp, Stamp::Web(_)).then_some(&self.source);
+        download.into_iter().chain(self.is_text().then_some(&self.path))
+    }
+
+    /// What the lines of a text file say, before anything is made of them.
+    pub(super) fn raw_rows(&self, definition: &Definition, lines: &[i64]) -> Result<Vec<RawRow>, EngineError> {
+        raw_rows(definition, &self.planned, &self.source, lines)
     }
 
     /// Its rows.

@@ -7,7 +7,7 @@ use super::lower::{balanced, keep_type, lower};
 use super::scope::{value_name, value_of};
 use crate::partition::PartitionValue;
 use crate::pipeline::url::shown;
-use crate::pipeline::{Aggregate, Definition, Expr, SOURCE_FILE, SOURCE_LINE};
+use crate::pipeline::{Aggregate, Definition, Expr, Reason, SOURCE_FILE, SOURCE_LINE};
 use ::polars::io::HiveOptions;
 use ::polars::prelude as pl;
 use ::polars::prelude::lit;
@@ -33,9 +33,9 @@ pub(super) enum Verdict {
     Nowhere,
     /// Its partition is out of scope, or its file is none of its partition's. Counted by file.
     OutOfScope,
-    /// A value does not fit its type, or a null is where none may be.
+    /// A value does not fit its type, or a null is where none may be. Counted by file too.
     Rejected,
-    /// `where` is not true for it.
+    /// `where` is not true for it. Counted by file too where such rows are kept apart.
     Filtered,
     /// It goes into its partition.
     InScope,
@@ -45,12 +45,17 @@ impl Verdict {
     const ALL: [Verdict; 5] =
         [Verdict::Nowhere, Verdict::OutOfScope, Verdict::Rejected, Verdict::Filtered, Verdict::InScope];
 
-    /// The verdict and, where it is counted by file, the file, as one number: grouping by one column is cheaper.
-    fn code(self, file: usize) -> i32 {
-        let file = i32::try_from(file).unwrap_or(i32::MAX / 8);
+    /// The verdict and the file, as one number: grouping by one column is cheaper.
+    pub(super) fn code(self, file: usize) -> i32 {
+        i32::try_from(file).unwrap_or(i32::MAX / 8) * 8 + self as i32
+    }
+
+    /// Whether rows of this verdict are counted by their file.
+    fn is_by_file(self, definition: &Definition) -> bool {
         match self {
-            Verdict::Nowhere | Verdict::OutOfScope => file * 8 + self as i32,
-            _ => self as i32,
+            Verdict::Nowhere | Verdict::OutOfScope | Verdict::Rejected => true,
+            Verdict::Filtered => definition.quarantine.keeps(Reason::Filtered),
+            Verdict::InScope => false,
         }
     }
 
@@ -64,6 +69,11 @@ impl Verdict {
 /// The names of a measure's columns in the grouped frame.
 pub(super) fn measure_column(at: usize, part: &str) -> pl::PlSmallStr {
     format!("\u{1}m{at}{part}").into()
+}
+
+/// The name of the column that says whether the value of a column of the contract does not fit.
+pub(super) fn bad_name(at: usize) -> pl::PlSmallStr {
+    format!("\u{1}bad {at}").into()
 }
 
 /// The name of a dimension's column in the grouped frame.
@@ -116,7 +126,8 @@ pub(super) fn scan(
         let frame = open(file, is_numbered(definition, file))?;
         let frame =
             if whole { frame } else { frame.slice(i64::try_from(*offset).unwrap_or(i64::MAX), index_size(*length)) };
-        out.push(judged(definition, file, index, frame, rows_read));
+        let carried = Carried { counter: Some(Arc::clone(rows_read)), ..Carried::default() };
+        out.push(judged(definition, file, index, frame, carried));
     }
     Ok(out)
 }
@@ -135,20 +146,35 @@ pub(super) fn open(file: &LookedAt, numbered: bool) -> pl::PolarsResult<pl::Lazy
     pl::LazyFrame::scan_parquet(pl::PlRefPath::new(file.path.to_string_lossy().as_ref()), args)
 }
 
-fn index_size(rows: u64) -> pl::IdxSize {
+pub(super) fn index_size(rows: u64) -> pl::IdxSize {
     pl::IdxSize::try_from(rows).unwrap_or(pl::IdxSize::MAX)
 }
 
-fn judged(
+/// What rows carry through the judgement beside what it needs.
+#[derive(Default)]
+pub(super) struct Carried {
+    /// Counts them as they pass.
+    pub(super) counter: Option<Arc<AtomicU64>>,
+    /// Columns of the file, under names of their own.
+    pub(super) columns: Vec<pl::Expr>,
+    /// Those names.
+    pub(super) names: Vec<pl::PlSmallStr>,
+    /// Whether they come with what is wrong with each column of the contract, under [`bad_name`].
+    pub(super) with_bad: bool,
+}
+
+/// The judged rows of a frame over a file.
+pub(super) fn judged(
     definition: &Definition,
     file: &LookedAt,
     index: usize,
     frame: pl::LazyFrame,
-    rows_read: &Arc<AtomicU64>,
+    carried: Carried,
 ) -> pl::LazyFrame {
     let spec = definition.partition.columns();
-    let Brought { columns, bad, extras } = brought(definition, file);
-    let counter = Arc::clone(rows_read);
+    let Brought { mut columns, bad, extras } = brought(definition, file);
+    let Carried { counter, columns: more, mut names, with_bad } = carried;
+    columns.extend(more);
     let mut values: Vec<pl::Expr> = spec
         .iter()
         .enumerate()
@@ -157,7 +183,7 @@ fn judged(
             Some(value_of(definition, p, &contract.data_type).alias(value_name(i)))
         })
         .collect();
-    if let Some(first) = values.first_mut().filter(|_| !file.is_text()) {
+    if let Some((first, counter)) = values.first_mut().zip(counter.filter(|_| !file.is_text())) {
         // Rows are counted where each passes once; those of text files were counted when they were read.
         *first = first.clone().map(
             move |column| {
@@ -167,8 +193,20 @@ fn judged(
             keep_type,
         );
     }
-    let kept = || definition.source.columns.iter().map(|c| c.name.as_str()).chain(extras.iter().copied()).map(pl::col);
-    values.extend(kept());
+    let of_contract = definition.source.columns.iter().map(|c| c.name.as_str());
+    let mut kept: Vec<pl::Expr> = of_contract.chain(extras.iter().copied()).map(pl::col).collect();
+    kept.extend(names.drain(..).map(pl::col));
+    values.extend(kept.iter().cloned());
+    if with_bad {
+        for (at, is_bad) in &bad {
+            values.push(is_bad.clone().alias(bad_name(*at)));
+            kept.push(pl::col(bad_name(*at)));
+        }
+    }
+    let mut bad: Vec<pl::Expr> = bad.into_iter().map(|(_, is_bad)| is_bad).collect();
+    if file.is_text() {
+        bad.push(pl::col(BAD_LINE));
+    }
     let any_bad = balanced(bad, pl::Expr::or);
     if let Some(any_bad) = &any_bad {
         values.push(any_bad.clone().alias(BAD));
@@ -176,15 +214,15 @@ fn judged(
     let verdict = verdict(definition, file, index, any_bad.is_some());
     let mut judged = vec![verdict.alias(VERDICT)];
     judged.extend((0..spec.len()).map(|i| pl::col(value_name(i))));
-    judged.extend(kept());
+    judged.extend(kept);
     frame.select(columns).select(values).select(judged)
 }
 
 /// A file's columns brought to the contract.
 struct Brought {
     columns: Vec<pl::Expr>,
-    /// For each column that may have one: whether its value does not fit.
-    bad: Vec<pl::Expr>,
+    /// For each column of the contract that may have one, by its place: whether its value does not fit.
+    bad: Vec<(usize, pl::Expr)>,
     /// The columns that rows come with beside those of the contract.
     extras: Vec<&'static str>,
 }
@@ -199,16 +237,16 @@ fn is_numbered(definition: &Definition, file: &LookedAt) -> bool {
 
 fn brought(definition: &Definition, file: &LookedAt) -> Brought {
     let mut out = Brought { columns: Vec::new(), bad: Vec::new(), extras: Vec::new() };
-    for (column, found) in definition.source.columns.iter().zip(&file.found) {
+    for (at, (column, found)) in definition.source.columns.iter().zip(&file.found).enumerate() {
         let name = column.name.as_str();
         let Some(conversion) = found.convert(column) else { continue };
         out.columns.push(conversion.expr.alias(name));
         if column.not_null {
-            out.bad.push(pl::col(name).is_null());
+            out.bad.push((at, pl::col(name).is_null()));
         } else if conversion.lossy {
             let was_null = format!("\u{1}null {name}");
             out.columns.push(found.is_null().alias(was_null.as_str()));
-            out.bad.push(pl::col(name).is_null().and(pl::col(was_null.as_str()).not()));
+            out.bad.push((at, pl::col(name).is_null().and(pl::col(was_null.as_str()).not())));
         }
     }
     if definition.uses_source_file() {
@@ -217,12 +255,9 @@ fn brought(definition: &Definition, file: &LookedAt) -> Brought {
     }
     if file.is_text() {
         out.columns.push(pl::col(BAD_LINE));
-        out.bad.push(pl::col(BAD_LINE));
     }
     if definition.uses_source_line() {
-        let of_parquet = || pl::col(ROW).cast(pl::DataType::Int64) + lit(1i64);
-        let line = if file.is_text() { pl::col(LINE) } else { of_parquet() };
-        out.columns.push(line.alias(SOURCE_LINE));
+        out.columns.push(line_of(file).alias(SOURCE_LINE));
         out.extras.push(SOURCE_LINE);
     }
     if !has_columns(file) {
@@ -231,8 +266,16 @@ fn brought(definition: &Definition, file: &LookedAt) -> Brought {
     out
 }
 
+/// A row's line in its file, or its number, from 1.
+pub(super) fn line_of(file: &LookedAt) -> pl::Expr {
+    match file.is_text() {
+        true => pl::col(LINE),
+        false => pl::col(ROW).cast(pl::DataType::Int64) + lit(1i64),
+    }
+}
+
 fn verdict(definition: &Definition, file: &LookedAt, index: usize, may_be_bad: bool) -> pl::Expr {
-    let code = |verdict: Verdict| lit(verdict.code(index));
+    let code = |verdict: Verdict| lit(verdict.code(if verdict.is_by_file(definition) { index } else { 0 }));
     let mut out = code(Verdict::InScope);
     if let Some(filter) = &definition.filter {
         let kept = lower(definition, filter).fill_null(lit(false));

@@ -5,7 +5,7 @@ use super::contract::broken_file;
 use super::query::{BAD_LINE, LINE};
 use crate::engine::EngineError;
 use crate::engine::error::{service_failure, source_failure};
-use crate::engine::text::{Batch, Fault, TextError, TextFile, Values};
+use crate::engine::text::{Batch, Fault, RawRow, TextError, TextFile, Values};
 use crate::pipeline::sources::PlannedFile;
 use crate::pipeline::url::shown;
 use crate::pipeline::{Column, DataType, Definition};
@@ -31,8 +31,7 @@ pub(super) fn spool(
     rows_read: &AtomicU64,
 ) -> Result<Vec<String>, EngineError> {
     let path = shown(&planned.path);
-    let opened = File::open(from).map_err(|e| unreadable(format!("{path}: {e}")))?;
-    let mut text = TextFile::open(Box::new(opened), path, &definition.source).map_err(failure)?;
+    let mut text = open(definition, planned, from)?;
     let failed = |e: &dyn Display| {
         let detail = format!("{}: {e}", to.display());
         service_failure("staging-write-failed", "A text file's rows could not be written aside", detail)
@@ -55,6 +54,22 @@ pub(super) fn spool(
     }
     writer.finish().map_err(|e| failed(&e))?;
     Ok(faults)
+}
+
+/// What these lines of the text file at `from` say, before anything is made of them.
+pub(super) fn raw_rows(
+    definition: &Definition,
+    planned: &PlannedFile,
+    from: &Path,
+    lines: &[i64],
+) -> Result<Vec<RawRow>, EngineError> {
+    open(definition, planned, from)?.raw(lines).map_err(failure)
+}
+
+fn open(definition: &Definition, planned: &PlannedFile, from: &Path) -> Result<TextFile, EngineError> {
+    let path = shown(&planned.path);
+    let opened = File::open(from).map_err(|e| unreadable(format!("{path}: {e}")))?;
+    TextFile::open(Box::new(opened), path, &definition.source).map_err(failure)
 }
 
 fn schema(columns: &[Column]) -> pl::Schema {

@@ -1,8 +1,10 @@
 //! Rows as typed columns.
 
+use super::raw::Capture;
 use super::{Target, clipped};
 use crate::pipeline::value::{Misfit, boolean, decimal, float32, float64, integer};
 use crate::pipeline::{DataType, Literal};
+use std::borrow::Cow;
 
 /// Some rows of a file.
 #[derive(Debug)]
@@ -79,12 +81,14 @@ pub(super) struct Rows<'a> {
     pub(super) targets: &'a [Target],
     pub(super) batch: Batch,
     pub(super) text_bytes: usize,
+    /// Where somebody wants to see what lines say.
+    pub(super) capture: Option<Capture<'a>>,
 }
 
 impl<'a> Rows<'a> {
-    pub(super) fn new(targets: &'a [Target]) -> Self {
+    pub(super) fn new(targets: &'a [Target], capture: Option<Capture<'a>>) -> Self {
         let columns = targets.iter().map(|target| Values::of(&target.data_type)).collect();
-        Self { targets, batch: Batch { columns, lines: Vec::new(), faults: Vec::new() }, text_bytes: 0 }
+        Self { targets, batch: Batch { columns, lines: Vec::new(), faults: Vec::new() }, text_bytes: 0, capture }
     }
 
     pub(super) fn count(&self) -> usize {
@@ -93,12 +97,27 @@ impl<'a> Rows<'a> {
 
     /// Begins a row; a value for each column must follow.
     pub(super) fn begin(&mut self, line: u64) {
-        self.batch.lines.push(i64::try_from(line).unwrap_or(i64::MAX));
+        let line = i64::try_from(line).unwrap_or(i64::MAX);
+        if let Some(capture) = &mut self.capture {
+            capture.begin(line, self.batch.lines.len(), self.targets);
+        }
+        self.batch.lines.push(line);
+    }
+
+    /// What the line has for a column, before anything is made of it; worked out only where somebody wants to see it.
+    pub(super) fn raw<'t>(&mut self, column: usize, text: impl FnOnce() -> Option<Cow<'t, str>>) {
+        let Some(capture) = self.capture.as_mut().filter(|capture| capture.is_on()) else { return };
+        if let Some(text) = text() {
+            capture.field(column, &text);
+        }
     }
 
     /// A whole row of a line that is malformed. What does not come from the line, its folder's values, stays.
-    pub(super) fn malformed(&mut self, line: u64, reason: String) {
+    pub(super) fn malformed(&mut self, line: u64, reason: String, text: &[u8]) {
         self.begin(line);
+        if let Some(capture) = &mut self.capture {
+            capture.malformed(text);
+        }
         for (column, target) in self.targets.iter().enumerate() {
             self.literal(column, target.constant.as_ref().unwrap_or(&Literal::Null));
         }

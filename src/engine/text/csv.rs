@@ -64,13 +64,13 @@ impl Csv {
         let text = match text {
             Ok(text) => text,
             Err(reason) => {
-                rows.malformed(line, reason);
+                rows.malformed(line, reason, lines.record());
                 return Ok(true);
             }
         };
         match self.count_is_right(line, rows.targets)? {
             Ok(()) => self.values(text, line, rows),
-            Err(reason) => rows.malformed(line, reason),
+            Err(reason) => rows.malformed(line, reason, lines.record()),
         }
         Ok(true)
     }
@@ -186,6 +186,7 @@ impl Csv {
             };
             let raw = text.get(field.start..field.end).unwrap_or_default();
             let value = unescape(raw, field, self.layout.quote, &mut self.unescaped);
+            rows.raw(column, || Some(value.into()));
             let value = if target.data_type == DataType::String { value } else { value.trim_matches([' ', '\t']) };
             let is_text = field.quoted && !self.layout.quoted_nulls && target.data_type == DataType::String;
             if !is_text && self.layout.nulls.iter().any(|null| null == value) {

@@ -115,6 +115,9 @@ impl Lines {
 
     /// Gives back all lines of the record but the first.
     pub(super) fn give_back(&mut self) {
+        if self.taken > 1 {
+            self.end = self.second - 1;
+        }
         self.next = self.second;
         self.taken = 1;
     }

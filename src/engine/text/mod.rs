@@ -8,11 +8,13 @@ mod csv;
 mod input;
 mod lines;
 mod ndjson;
+mod raw;
 mod record;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use batch::{Batch, Fault, Values};
+pub(crate) use raw::{RawRow, kept_field};
 
 use crate::pipeline::value::{TimeFormat, of_folder};
 use crate::pipeline::{Column, DataType, Format, Literal, Origin, Source};
@@ -21,10 +23,14 @@ use csv::Csv;
 use input::Input;
 use lines::Lines;
 use ndjson::Ndjson;
+use raw::Capture;
 use std::io;
 
 /// The longest line, or record of several lines. A longer one is malformed and skipped without being kept.
 pub(crate) const MAX_LINE_BYTES: usize = 16 << 20;
+
+/// How many rows are read at once while some of them are looked for.
+const RAW_ROWS: usize = 4096;
 
 /// A batch ends early where its texts have so many bytes.
 const MAX_BATCH_BYTES: usize = 8 << 20;
@@ -102,7 +108,24 @@ impl TextFile {
 
     /// The next rows, at most `max_rows` of them; none at the end. After an error nothing more can be read.
     pub(crate) fn next(&mut self, max_rows: usize) -> Result<Option<Batch>, TextError> {
-        let mut rows = Rows::new(&self.targets);
+        Ok(self.read(max_rows, None)?.map(|(batch, _)| batch))
+    }
+
+    /// What the rows of these lines say, which are in order. Reads no further than the last of them.
+    pub(crate) fn raw(&mut self, lines: &[i64]) -> Result<Vec<RawRow>, TextError> {
+        let mut out = Vec::with_capacity(lines.len());
+        while let Some(wanted) = lines.get(out.len()..).filter(|wanted| !wanted.is_empty()) {
+            match self.read(RAW_ROWS, Some(wanted))? {
+                Some((_, mut rows)) => out.append(&mut rows),
+                None => break,
+            }
+        }
+        Ok(out)
+    }
+
+    /// The next rows, and those of the wanted lines among them as they are in the text.
+    fn read(&mut self, max_rows: usize, wanted: Option<&[i64]>) -> Result<Option<(Batch, Vec<RawRow>)>, TextError> {
+        let mut rows = Rows::new(&self.targets, wanted.map(Capture::of));
         let (reader, lines) = (&mut self.reader, &mut self.lines);
         let mut found = Ok(true);
         while matches!(found, Ok(true)) && rows.count() < max_rows.max(1) && rows.text_bytes < MAX_BATCH_BYTES {
@@ -112,9 +135,10 @@ impl TextFile {
             };
         }
         self.rows += rows.count() as u64;
-        let batch = rows.batch;
+        let (batch, capture) = (rows.batch, rows.capture);
+        let raw = capture.map_or_else(Vec::new, |capture| capture.finish(&batch.faults));
         match found.and_then(|more| if more { Ok(()) } else { self.at_end() }) {
-            Ok(()) => Ok(Some(batch).filter(|batch| !batch.lines.is_empty())),
+            Ok(()) => Ok(Some((batch, raw)).filter(|(batch, _)| !batch.lines.is_empty())),
             Err(stop) => Err(failure(&self.path, &self.lines, self.rows, stop)),
         }
     }

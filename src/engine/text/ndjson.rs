@@ -7,6 +7,7 @@ use super::{MAX_LINE_BYTES, Stop, Target, beginning, clipped};
 use crate::pipeline::{DataType, Literal, Origin};
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 
@@ -64,7 +65,7 @@ impl Ndjson {
                     Err(reason) => reason,
                 },
             };
-            rows.malformed(lines.number(), reason);
+            rows.malformed(lines.number(), reason, lines.record());
             return Ok(true);
         }
     }
@@ -111,6 +112,7 @@ impl Ndjson {
             match found.and_then(|range| line.get(range)) {
                 Some(raw) => {
                     self.seen[column] = true;
+                    rows.raw(column, || plain(raw));
                     value(raw, column, target, rows);
                 }
                 None => {
@@ -126,6 +128,15 @@ fn names(target: &Target) -> &[String] {
     match &target.origin {
         Origin::Names(names) => names,
         Origin::Position(_) | Origin::Folder(_) => &[],
+    }
+}
+
+/// A raw JSON value as people read it: a text without its quotes, nothing for null.
+fn plain(raw: &str) -> Option<Cow<'_, str>> {
+    match raw.as_bytes().first() {
+        Some(b'n') => None,
+        Some(b'"') => Some(serde_json::from_str::<String>(raw).map_or(Cow::Borrowed(raw), Cow::Owned)),
+        _ => Some(Cow::Borrowed(raw)),
     }
 }
 

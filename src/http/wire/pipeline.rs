@@ -48,8 +48,20 @@ pub(in crate::http) struct PipelineDetail<'a> {
     #[schema(value_type = String, example = "fail")]
     foreign_files: ForeignFiles,
     output: OutputView,
+    quarantine: QuarantineRuleView,
     /// The pipeline file, its URLs without their queries.
     text: String,
+}
+
+/// Which rows that go into no partition a run keeps apart.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = QuarantineRule)]
+struct QuarantineRuleView {
+    /// Some of `rejected`, `filtered` and `strays`.
+    #[schema(example = json!(["rejected"]))]
+    rows: Vec<&'static str>,
+    /// At most so many.
+    max_rows: u32,
 }
 
 /// Where the rows come from.
@@ -248,6 +260,10 @@ impl<'a> From<&'a Definition> for PipelineDetail<'a> {
             timeout_seconds: d.limits.timeout_seconds,
             foreign_files: d.foreign_files,
             output: d.output.into(),
+            quarantine: QuarantineRuleView {
+                rows: d.quarantine.rows.iter().map(|reason| reason.rows()).collect(),
+                max_rows: d.quarantine.max_rows,
+            },
             text: shown_in(&d.text),
         }
     }

@@ -3,8 +3,8 @@
 use super::{ContentIfAny, attempt_outcome_schema, outcome_or_null_schema, state_schema, totals, totals_schema};
 use crate::http::problem::TYPE_PREFIX;
 use crate::run::{
-    Attempt, AttemptOutcome, Base, FailureClass, Mode, Outcome, Previous, Progress, RowCounts, Run, RunError, RunId,
-    RunPartition, RunSummary, SourceFile, Stage, State, Totals, Warning,
+    Attempt, AttemptOutcome, Base, FailureClass, Mode, Outcome, Previous, Progress, Quarantine, RowCounts, Run,
+    RunError, RunId, RunPartition, RunSummary, SourceFile, Stage, State, Totals, Warning,
 };
 use chrono::{DateTime, Utc};
 use serde::Serialize;
@@ -38,6 +38,8 @@ pub(in crate::http) struct RunView<'a> {
     progress: Option<ProgressView<'a>>,
     /// What the reader should look at.
     warnings: Vec<WarningView<'a>>,
+    /// The file of rows that went into no partition; null where none were kept apart.
+    quarantine: Option<QuarantineView<'a>>,
     /// Why it failed, or why its last attempt did while it waits for the next.
     error: Option<ErrorView<'a>>,
     /// The sha256 of the definition that it is executed with.
@@ -162,6 +164,23 @@ struct WarningView<'a> {
     detail: &'a str,
 }
 
+/// A Parquet file of rows that went into no partition, each with the reason.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Quarantine)]
+struct QuarantineView<'a> {
+    /// Relative to the warehouse.
+    #[schema(example = "_quarantine/zone_hour/019342e4-…/5f0c….parquet")]
+    path: &'a str,
+    /// The rows of the file.
+    rows: u64,
+    /// The rows that there were.
+    of: u64,
+    /// Whether the file has the first ones only.
+    capped: bool,
+    sha256: &'a str,
+    bytes: u64,
+}
+
 /// Why a run or an attempt failed: a problem object of its own.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = RunError)]
@@ -220,6 +239,7 @@ impl<'a> From<&'a Run> for RunView<'a> {
             attempts: run.attempts.iter().map(AttemptView::from).collect(),
             progress: run.progress.as_ref().map(ProgressView::from),
             warnings: run.warnings.iter().map(WarningView::from).collect(),
+            quarantine: run.quarantine.as_ref().map(QuarantineView::from),
             error: run.error.as_ref().map(ErrorView::from),
             definition: &run.definition.0,
             cancel_requested: run.cancel_requested,
@@ -301,6 +321,13 @@ impl<'a> From<&'a Progress> for ProgressView<'a> {
 impl<'a> From<&'a Warning> for WarningView<'a> {
     fn from(w: &'a Warning) -> Self {
         Self { kind: &w.kind, detail: &w.detail }
+    }
+}
+
+impl<'a> From<&'a Quarantine> for QuarantineView<'a> {
+    fn from(q: &'a Quarantine) -> Self {
+        let Quarantine { path, rows, of, bytes, sha256 } = q;
+        Self { path, rows: *rows, of: *of, capped: q.is_capped(), sha256, bytes: *bytes }
     }
 }
 

@@ -91,6 +91,7 @@ fn the_hash_is_of_the_meaning() {
         ("name = \"small\"", "description = \"for people\"\nname = \"small\""),
         ("\"in/*.parquet\"", "[\"./in//*.parquet\"]"),
         ("[measures]", "[table]\nforeign_files = \"fail\"\n[measures]"),
+        ("[measures]", "[quarantine]\nrows = [\"rejected\"]\nmax_rows = 10000\n[measures]"),
         ("count(*)", " COUNT( * ) "),
         ("kind = \"string\"\nsize = \"int8\"", "size = \"int8\"\nkind = \"string\""),
         ("rows =", "\"rows\" ="),
@@ -111,6 +112,9 @@ fn the_hash_is_of_the_meaning() {
         ("[measures]", "[retry]\nsource = { attempts = 9 }\n[measures]"),
         ("[measures]", "[limits]\ntimeout_seconds = 60\n[measures]"),
         ("[measures]", "[table]\nforeign_files = \"replace\"\n[measures]"),
+        ("[measures]", "[quarantine]\nrows = [\"filtered\"]\n[measures]"),
+        ("[measures]", "[quarantine]\nrows = [\"strays\", \"rejected\"]\n[measures]"),
+        ("[measures]", "[quarantine]\nmax_rows = 0\n[measures]"),
     ];
     let mut seen = vec![hash(SMALL)];
     for (from, to) in other {
@@ -200,6 +204,16 @@ fn keys_and_values_are_checked_where_they_stand() {
         "[table]\nforeign_files = \"keep\"\n[measures]",
         "table.foreign_files: expected \"fail\" or \"replace\", found \"keep\"",
     );
+    let known = "expected some of rejected, filtered, strays, found";
+    for (rows, at) in [
+        ("rows = [\"stray\"]", format!("quarantine.rows: {known} \"stray\"")),
+        ("rows = []", format!("quarantine.rows: {known} none; max_rows = 0 keeps no row")),
+        ("rows = 1", "quarantine.rows: expected a text or a list of texts, found 1".to_owned()),
+        ("max_rows = 100001", "quarantine.max_rows: expected a whole number from 0 to 100000, found 100001".to_owned()),
+        ("keep = true", "quarantine.keep: unknown key, expected one of rows, max_rows".to_owned()),
+    ] {
+        refused("[measures]", &format!("[quarantine]\n{rows}\n[measures]"), &at);
+    }
     refused("[measures]", "[retry.source]\nattempts = 0\n[measures]", "retry.source.attempts: expected a whole number");
     refused("[measures]", "[retry.source]\ndelay_seconds = 900\n[measures]", "retry.source.delay_seconds: 900 is more");
     refused("[measures]", "[where]\n[measures]", "where.sql: is missing, expected a condition");

@@ -172,6 +172,7 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
     delete_scope: r"delete from run_partitions where run_id = ?1",
     save_report: r"update runs set rows = ?2, sources = ?3, warnings = ?4, manifest = ?5 where id = ?1",
     decided_manifest: r"select manifest from runs where id = ?1",
+    save_quarantine: r"update runs set quarantine = ?2 where id = ?1",
     count_changes: r"
         select count(*) as changes
         from run_partitions p
@@ -215,7 +216,7 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
     run_state: r"select state from runs where id = ?1",
     run: r"
         select id, principal, idempotency_key, pipeline, mode, state, definition, sequence, cancel_requested, progress, error, rows,
-            sources, warnings, created_at, started_at, ended_at, due_at
+            sources, warnings, quarantine, created_at, started_at, ended_at, due_at
         from runs
         where id = ?1",
     run_partitions: r"select partition, outcome, file, content, previous, foreign_files, base from run_partitions where run_id = ?1 order by partition",
@@ -263,6 +264,10 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         limit ?3",
     staging_runs: r"
         select id, state, claim_token, decided_token
+        from runs
+        where id in (select value from json_each(?1))",
+    quarantine_runs: r"
+        select id, state, claim_token, quarantine
         from runs
         where id in (select value from json_each(?1))",
     queue_depth: r"

@@ -3,7 +3,7 @@
 use super::{lock, save};
 use crate::run::{AttemptOutcome, ClaimToken, Progress, RunError, RunId, State};
 use crate::store::head::after;
-use crate::store::tx::{Tx, values};
+use crate::store::tx::{Tx, json, values};
 use crate::store::{Change, Ended, Fenced, Renewal, StoreError, StoreResult, rows};
 use chrono::{DateTime, Utc};
 use std::time::Duration;
@@ -37,6 +37,9 @@ pub(super) async fn end(tx: &mut Tx, id: RunId, token: ClaimToken, ended: &Ended
     let now = tx.now().await?;
     head.end_attempt(ended, now);
     close(tx, id, now, ended.outcome, ended.error.as_ref()).await?;
+    if let Some(quarantine) = &ended.quarantine {
+        tx.execute(tx.sql.save_quarantine, values![id, json(quarantine)?]).await?;
+    }
     save(tx, &head).await?;
     tx.announce(Change::Queue);
     Ok(Fenced::Done)

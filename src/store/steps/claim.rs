@@ -46,6 +46,7 @@ pub(super) async fn take_over_lost(
         let ended = Ended {
             outcome: AttemptOutcome::Lost,
             error: None,
+            quarantine: None,
             retry_after: None,
             max_lost_workers: request.max_lost_workers,
         };

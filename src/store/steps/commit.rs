@@ -128,6 +128,8 @@ async fn save_decision(tx: &mut Tx, head: &Head, decision: &Decision) -> StoreRe
     let (rows, sources) = (json(&decision.rows)?, json(&decision.sources)?);
     let report = values![head.id, rows, sources, json(&decision.warnings)?, decision.manifest];
     tx.execute(tx.sql.save_report, report).await?;
+    let quarantine = rows::optional_json(decision.quarantine.as_ref())?;
+    tx.execute(tx.sql.save_quarantine, values![head.id, quarantine]).await?;
     Ok(())
 }
 

@@ -10,8 +10,8 @@ use super::head::Head;
 use super::tx::{Bus, Tx, values};
 use super::{
     Begun, Cancelled, Change, ClaimRequest, Claimed, Decision, Ended, Fenced, KnownKey, Listing, NewRun,
-    PartitionFilter, QueueDepth, Renewal, Retried, RunFilter, RunStore, StagingVerdict, StoreError, StoreResult,
-    StoredDefinition, Submitted, rows,
+    PartitionFilter, QuarantineFile, QueueDepth, Renewal, Retried, RunFilter, RunStore, StagingVerdict, StoreError,
+    StoreResult, StoredDefinition, Submitted, rows,
 };
 use crate::partition::PartitionKey;
 use crate::run::{
@@ -191,6 +191,10 @@ impl<D: Database> RunStore for D {
 
     async fn staging_verdicts(&self, folders: &[(RunId, Option<ClaimToken>)]) -> StoreResult<Vec<StagingVerdict>> {
         step!(self, Read, |tx| read::staging_verdicts(tx, folders))
+    }
+
+    async fn quarantine_verdicts(&self, files: &[QuarantineFile]) -> StoreResult<Vec<StagingVerdict>> {
+        step!(self, Read, |tx| read::quarantine_verdicts(tx, files))
     }
 
     async fn queue_depth(&self) -> StoreResult<QueueDepth> {

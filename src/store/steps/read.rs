@@ -1,10 +1,11 @@
 //! What is asked and changes nothing. Each answer is from one snapshot.
 
 use crate::partition::PartitionKey;
-use crate::run::{CatalogEntry, ClaimToken, HistoryEntry, Run, RunId, RunSummary, State, Totals};
+use crate::run::{CatalogEntry, ClaimToken, HistoryEntry, Quarantine, Run, RunId, RunSummary, State, Totals};
 use crate::store::tx::{Tx, json, values};
 use crate::store::{
-    Listing, PartitionFilter, QueueDepth, RunFilter, StagingVerdict, StoreError, StoreResult, StoredDefinition, rows,
+    Listing, PartitionFilter, QuarantineFile, QueueDepth, RunFilter, StagingVerdict, StoreError, StoreResult,
+    StoredDefinition, rows,
 };
 use serde::Deserialize;
 use std::collections::HashMap;
@@ -153,6 +154,24 @@ pub(super) async fn staging_verdicts(
         Some(_) => StagingVerdict::Remove,
     };
     Ok(folders.iter().map(verdict).collect())
+}
+
+pub(super) async fn quarantine_verdicts(tx: &mut Tx, files: &[QuarantineFile]) -> StoreResult<Vec<StagingVerdict>> {
+    let ids: Vec<RunId> = files.iter().map(|file| file.run).collect();
+    let mut known = HashMap::new();
+    for row in tx.rows(tx.sql.quarantine_runs, values![json(&ids)?]).await? {
+        let recorded: Option<Quarantine> = row.optional_json("quarantine")?;
+        let at_work = row.optional_id("claim_token")?.filter(|_| rows::state(&row).is_ok_and(|s| s == State::Running));
+        known.insert(row.id("id")?, (recorded.map(|recorded| recorded.path), at_work));
+    }
+    let verdict = |file: &QuarantineFile| match known.get(&file.run.0) {
+        None => StagingVerdict::Unknown,
+        Some((recorded, at_work)) if recorded.as_ref() == Some(&file.path) || *at_work == Some(file.token.0) => {
+            StagingVerdict::Keep
+        }
+        Some(_) => StagingVerdict::Remove,
+    };
+    Ok(files.iter().map(verdict).collect())
 }
 
 pub(super) async fn queue_depth(tx: &mut Tx) -> StoreResult<QueueDepth> {

@@ -8,8 +8,8 @@ use refrain::run::{
 };
 use refrain::store::{
     Begun, Cancelled, Change, ClaimRequest, Claimed, Decision, Ended, Fenced, KnownKey, Listing, NewRun,
-    PartitionFilter, QueueDepth, Renewal, Retried, RunFilter, RunStore, StagingVerdict, StoreError, StoreResult,
-    StoredDefinition, Submitted,
+    PartitionFilter, QuarantineFile, QueueDepth, Renewal, Retried, RunFilter, RunStore, StagingVerdict, StoreError,
+    StoreResult, StoredDefinition, Submitted,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -101,5 +101,6 @@ passing_on! {
     table_version(pipeline: &str) -> i64;
     state(id: RunId) -> Option<State>;
     staging_verdicts(folders: &[(RunId, Option<ClaimToken>)]) -> Vec<StagingVerdict>;
+    quarantine_verdicts(files: &[QuarantineFile]) -> Vec<StagingVerdict>;
     queue_depth() -> QueueDepth;
 }

@@ -10,6 +10,7 @@ mod losing;
 mod lost_answers;
 mod merging;
 mod order;
+mod quarantine;
 mod restored;
 mod sweep;
 mod unmounted;

@@ -42,6 +42,8 @@ pub(super) struct Made {
     pub(super) files: BTreeMap<String, DataFrame>,
     /// All of them as they are.
     pub(super) bytes: BTreeMap<String, Vec<u8>>,
+    /// The rows kept apart.
+    pub(super) quarantine: Option<DataFrame>,
 }
 
 impl Bed {
@@ -112,7 +114,7 @@ impl Bed {
         let (progress, told) = watch::channel(Progress::at(Stage::Claimed));
         match engine.compute(job, progress, CancellationToken::new()).await {
             Ok(report) => Ok((Made::read(report, &staging), told.borrow().clone())),
-            Err(EngineError::Failed(error)) => Err(error),
+            Err(EngineError::Failed(error) | EngineError::Rejected { error, .. }) => Err(error),
             Err(EngineError::Cancelled) => panic!("nobody cancelled"),
         }
     }
@@ -150,7 +152,12 @@ impl Made {
             assert_eq!(frame.height() as u64, part.rows);
             files.insert(part.partition.to_string(), frame);
         }
-        Self { report, files, bytes: all }
+        let quarantine = report.quarantine.as_ref().map(|kept| {
+            let frame = ParquetReader::new(File::open(staging.join(&kept.path)).unwrap()).finish().unwrap();
+            assert_eq!(frame.height() as u64, kept.rows);
+            frame
+        });
+        Self { report, files, bytes: all, quarantine }
     }
 
     /// Each partition's digest.

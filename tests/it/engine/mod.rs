@@ -10,6 +10,7 @@ mod merge;
 mod naive;
 mod output;
 mod process;
+mod quarantine;
 mod random;
 mod rows;
 mod same_bytes;

@@ -8,8 +8,8 @@ use refrain::run::{
 };
 use refrain::store::{
     Begun, Cancelled, Change, ClaimRequest, Claimed, Decision, Ended, Fenced, KnownKey, Listing, NewRun,
-    PartitionFilter, QueueDepth, Renewal, Retried, RunFilter, RunStore, StagingVerdict, StoreError, StoreResult,
-    StoredDefinition, Submitted,
+    PartitionFilter, QuarantineFile, QueueDepth, Renewal, Retried, RunFilter, RunStore, StagingVerdict, StoreError,
+    StoreResult, StoredDefinition, Submitted,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -200,6 +200,10 @@ impl RunStore for FaultyStore {
     }
 
     async fn staging_verdicts(&self, _: &[(RunId, Option<ClaimToken>)]) -> StoreResult<Vec<StagingVerdict>> {
+        unreachable!()
+    }
+
+    async fn quarantine_verdicts(&self, _: &[QuarantineFile]) -> StoreResult<Vec<StagingVerdict>> {
         unreachable!()
     }
 

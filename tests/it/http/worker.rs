@@ -3,8 +3,8 @@
 use super::App;
 use refrain::partition::PartitionKey;
 use refrain::run::{
-    AttemptOutcome, CatalogEntry, ClaimToken, FailureClass, Fold, ForeignFiles, Measured, PartFile, RowCounts,
-    RunError, Scalar, SourceFile, StagedPartition, Totals, Warning, decide,
+    AttemptOutcome, CatalogEntry, ClaimToken, FailureClass, Fold, ForeignFiles, Measured, PartFile, Quarantine,
+    RowCounts, RunError, Scalar, SourceFile, StagedPartition, Totals, Warning, decide,
 };
 use refrain::store::{ClaimRequest, Claimed, Decision, Ended};
 use std::time::Duration;
@@ -65,6 +65,13 @@ impl App {
                 etag: None,
             }],
             warnings: vec![Warning { kind: "strays-next-door".to_owned(), detail: "raise neighbours".to_owned() }],
+            quarantine: Some(Quarantine {
+                path: "_quarantine/trips/a/b.parquet".to_owned(),
+                rows: 1,
+                of: 2,
+                bytes: 700,
+                sha256: "9".repeat(64),
+            }),
             progress: claimed.run.progress.clone().unwrap(),
         };
         let _ = self.store.begin_commit(claimed.run.id, claimed.token, &decision).await.unwrap();
@@ -87,7 +94,13 @@ impl App {
             class: FailureClass::Source,
             retry_after_seconds: None,
         };
-        let ended = Ended { outcome: AttemptOutcome::Failed, error: Some(error), retry_after, max_lost_workers: 5 };
+        let ended = Ended {
+            outcome: AttemptOutcome::Failed,
+            error: Some(error),
+            retry_after,
+            max_lost_workers: 5,
+            quarantine: None,
+        };
         let _ = self.store.end_attempt(claimed.run.id, claimed.token, &ended).await.unwrap();
     }
 }

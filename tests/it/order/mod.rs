@@ -65,7 +65,13 @@ impl Engine for MadeUp {
             None => staged(key, None, b"", 0),
         };
         let partitions = keys.iter().enumerate().map(stage).collect();
-        Ok(Report { partitions, rows: RowCounts::default(), sources: Vec::new(), warnings: Vec::new() })
+        Ok(Report {
+            partitions,
+            rows: RowCounts::default(),
+            sources: Vec::new(),
+            warnings: Vec::new(),
+            quarantine: None,
+        })
     }
 }
 

@@ -5,7 +5,7 @@ use refrain::partition::PartitionKey;
 use refrain::run::{
     Asked, AskedPartitions, AttemptOutcome, ClaimToken, Content, Decided, DefinitionHash, FailureClass, Fold,
     ForeignFiles, IdempotencyKey, Measured, Mode, OnOverlap, Outcome, PartFile, Previous, Principal, Progress,
-    RowCounts, Run, RunError, RunId, Scalar, SourceFile, Stage, State, Totals, Warning,
+    Quarantine, RowCounts, Run, RunError, RunId, Scalar, SourceFile, Stage, State, Totals, Warning,
 };
 use refrain::store::{
     Begun, ClaimRequest, Claimed, Decision, Ended, Fenced, NewRun, RunStore, StoredDefinition, Submitted,
@@ -146,8 +146,14 @@ pub(crate) fn decision(partitions: Vec<Decided>) -> Decision {
             etag: Some("\"v1\"".to_owned()),
         }],
         warnings: vec![Warning { kind: "strays-next-door".to_owned(), detail: "2 rows".to_owned() }],
+        quarantine: Some(quarantine("decided")),
         progress: Progress { files: 3, rows: 10, rows_read: 9, ..Progress::at(Stage::Staging) },
     }
+}
+
+/// What an attempt of that name has kept apart.
+pub(crate) fn quarantine(name: &str) -> Quarantine {
+    Quarantine { path: format!("_quarantine/trips/{name}"), rows: 2, of: 3, bytes: 100, sha256: "5".repeat(64) }
 }
 
 pub(crate) fn error(class: FailureClass) -> RunError {
@@ -161,7 +167,7 @@ pub(crate) fn error(class: FailureClass) -> RunError {
 }
 
 pub(crate) fn ended(outcome: AttemptOutcome, class: Option<FailureClass>, retry_after: Option<Duration>) -> Ended {
-    Ended { outcome, error: class.map(error), retry_after, max_lost_workers: MAX_LOST_WORKERS }
+    Ended { outcome, error: class.map(error), quarantine: None, retry_after, max_lost_workers: MAX_LOST_WORKERS }
 }
 
 pub(crate) fn failed() -> Ended {

@@ -125,6 +125,7 @@ conformance! {
         listings_are_newest_first_and_filtered,
         a_summary_sums_up_its_run,
         staging_is_kept_for_who_may_need_it,
+        rows_kept_apart_stay_while_a_record_names_them,
         the_queue_is_counted,
         changes_are_told_to_every_server,
     }

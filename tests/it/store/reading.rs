@@ -2,11 +2,14 @@
 
 use super::bed::Bed;
 use super::make::{
-    LEASE, claim, content, decide, decided, definition, ended, fail, finish, key, publish, request, run, submit,
-    submitted,
+    LEASE, claim, content, decide, decided, definition, ended, fail, failed, finish, key, publish, quarantine, request,
+    run, submit, submitted,
 };
 use refrain::run::{AttemptOutcome, ClaimToken, Outcome, RunId, State, Totals};
-use refrain::store::{Change, Fenced, Listing, PartitionFilter, QueueDepth, RunFilter, StagingVerdict};
+use refrain::store::{
+    Change, Ended, Fenced, Listing, PartitionFilter, QuarantineFile, QueueDepth, RunFilter, StagingVerdict,
+};
+use std::time::Duration;
 use tokio::sync::broadcast;
 
 /// The whole table on one page.
@@ -171,6 +174,42 @@ pub(crate) async fn staging_is_kept_for_who_may_need_it(bed: &Bed) {
     assert_eq!(verdicts(&folders).await, [Keep, Keep, Remove, Keep]);
     finish(bed, &finisher).await;
     assert_eq!(verdicts(&folders).await, [Remove, Remove, Remove, Remove]);
+    assert_eq!(verdicts(&[]).await, []);
+}
+
+pub(crate) async fn rows_kept_apart_stay_while_a_record_names_them(bed: &Bed) {
+    let verdicts = async |files: &[QuarantineFile]| bed.store.quarantine_verdicts(files).await.unwrap();
+    let file = |run, token, name: &str| QuarantineFile { run, token, path: quarantine(name).path };
+    use StagingVerdict::{Keep, Remove, Unknown};
+    let id = submitted(bed, "a", &["p=1"]).await;
+    let lost = claim(bed, id).await;
+    bed.pass(LEASE).await;
+    let first = claim(bed, id).await;
+    let files = [
+        file(RunId::new(), first.token, "first"),
+        file(id, lost.token, "lost"),
+        file(id, first.token, "first"),
+        file(id, ClaimToken::new(), "nobody"),
+    ];
+    assert_eq!(verdicts(&files).await, [Unknown, Remove, Keep, Remove]);
+    let rejected = Ended { quarantine: Some(quarantine("first")), ..failed() };
+    assert_eq!(bed.store.end_attempt(id, first.token, &rejected).await.unwrap(), Fenced::Done);
+    assert_eq!(run(bed, id).await.quarantine, Some(quarantine("first")));
+    assert_eq!(verdicts(&files).await, [Unknown, Remove, Keep, Remove]);
+
+    // An attempt that does not get so far leaves it, one that does takes its place.
+    let _ = bed.store.retry(id, None, &definition("trips", 1)).await.unwrap();
+    let again = Ended { retry_after: Some(Duration::ZERO), ..failed() };
+    let second = claim(bed, id).await;
+    assert_eq!(bed.store.end_attempt(id, second.token, &again).await.unwrap(), Fenced::Done);
+    assert_eq!(run(bed, id).await.quarantine, Some(quarantine("first")));
+    let third = claim(bed, id).await;
+    decide(bed, &third, vec![decided("p=1", Outcome::Created, 1)]).await;
+    let files = [file(id, first.token, "first"), file(id, third.token, "decided"), file(id, third.token, "other")];
+    assert_eq!(verdicts(&files).await, [Remove, Keep, Remove]);
+    finish(bed, &third).await;
+    assert_eq!(run(bed, id).await.quarantine, Some(quarantine("decided")));
+    assert_eq!(verdicts(&files).await, [Remove, Keep, Remove]);
     assert_eq!(verdicts(&[]).await, []);
 }
 

@@ -74,7 +74,8 @@ async fn files_of_a_server_give_the_bytes_that_they_give_from_the_disk() {
             assert_eq!(books(&made), books(&disk), "{url} {neighbours}");
             assert_eq!((progress.rows, progress.files), (made.books()[0], made.report.sources.len() as u64), "{url}");
             let left = std::fs::read_dir(staging).unwrap().count();
-            assert_eq!(left, made.files.len(), "{url}: what was downloaded is gone");
+            let staged = made.files.len() + usize::from(made.quarantine.is_some());
+            assert_eq!(left, staged, "{url}: what was downloaded is gone");
             for (read, on_disk) in made.report.sources.iter().zip(&disk.report.sources) {
                 assert_eq!(read.path, site.url(&format!("/{}", on_disk.path)));
                 assert_eq!((read.bytes, read.rows), (on_disk.bytes, on_disk.rows), "{}", read.path);
@@ -100,6 +101,9 @@ async fn queries_are_sent_and_not_shown() {
     assert_eq!(made.rows("month=2024-01")[0][0], format!("'{}'", site.url("/a.csv")));
     let report = format!("{:?}", made.report);
     assert!(!report.contains("secret") && report.contains("/a.csv: line 4: "), "{report}");
+    let kept = made.quarantine.unwrap();
+    let of = |name: &str| kept.column(name).unwrap().get(0).unwrap().get_str().map(str::to_owned);
+    assert_eq!((of("source_file"), of("source_text")), (Some(site.url("/a.csv")), Some("x,1".to_owned())));
     for (pipeline, web) in [
         (pipeline.replace("a.csv", "b.csv"), listed(&[&site])),
         (pipeline.replacen("fare =", "fear =", 1).replace("sum(fare)", "sum(fear)"), listed(&[&site])),

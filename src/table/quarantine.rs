@@ -1,0 +1,95 @@
+//! Rows kept apart: a file for each attempt, beside the tables, for people to look at and to remove.
+//!
+//! Only what a run's record names counts. So a file comes in under its attempt's own name, before it is recorded, and those
+//! that are never recorded are the sweeper's.
+
+use super::staging::{MAKE_TRIES, entries, folders, id_of};
+use super::{TableError, TableResult, Warehouse, disk, table_name};
+use crate::run::{ClaimToken, RunId};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+pub(super) const QUARANTINE: &str = "_quarantine";
+const EXTENSION: &str = "parquet";
+
+/// A file of rows kept apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Quarantined {
+    /// Its run.
+    pub run: RunId,
+    /// The claim that it was made under.
+    pub token: ClaimToken,
+    /// Its path, relative to the warehouse.
+    pub path: String,
+}
+
+impl Warehouse {
+    /// Moves a file from an attempt's staging to where people look for it, durably; answers its path there, relative to the
+    /// warehouse.
+    pub fn quarantine(&self, pipeline: &str, run: RunId, token: ClaimToken, staged: &str) -> TableResult<String> {
+        self.check_identity()?;
+        let path = format!("{QUARANTINE}/{}/{run}/{token}.{EXTENSION}", table_name(pipeline)?);
+        let staging = self.staging(run, token);
+        let (from, to) = (staging.join(staged), self.root().join(&path));
+        let folder = self.root().join(QUARANTINE).join(pipeline).join(run.to_string());
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            // A sweeper, or an operator, may take folders away that are empty for a moment.
+            match self.make_quarantine(pipeline, &folder).and_then(|()| moved(&from, &to)) {
+                Ok(()) => break,
+                Err(TableError::Io { source, .. })
+                    if source.kind() == ErrorKind::NotFound && tries < MAKE_TRIES && from.exists() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        disk::sync_folder(&folder)?;
+        disk::sync_folder(&staging)?;
+        Ok(path)
+    }
+
+    /// The files of rows kept apart, of all runs. The sweeper lists them before it asks the database.
+    pub fn quarantined(&self) -> TableResult<Vec<Quarantined>> {
+        let mut found = Vec::new();
+        for pipeline in folders(&self.root().join(QUARANTINE))? {
+            for folder in folders(&pipeline)? {
+                let Some(run) = id_of(&folder) else { continue };
+                for file in entries(&folder)? {
+                    found.extend(self.of_attempt(RunId(run), &file.path()));
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Removes a file of rows kept apart, and the folders above it that are empty then.
+    pub fn remove_quarantined(&self, file: &Quarantined) -> TableResult<()> {
+        let path = self.root().join(&file.path);
+        disk::remove_file(&path)?;
+        let root = self.root().join(QUARANTINE);
+        for folder in path.ancestors().skip(1).take_while(|folder| *folder != root) {
+            if !disk::remove_empty_folder(folder)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn of_attempt(&self, run: RunId, path: &Path) -> Option<Quarantined> {
+        let token = id_of(&path.with_extension("")).filter(|_| path.extension().is_some_and(|e| e == EXTENSION))?;
+        let path = path.strip_prefix(self.root()).ok()?.to_str()?.to_owned();
+        Some(Quarantined { run, token: ClaimToken(token), path })
+    }
+
+    fn make_quarantine(&self, pipeline: &str, folder: &Path) -> TableResult<()> {
+        let root: PathBuf = self.root().join(QUARANTINE);
+        for made in [root.as_path(), &root.join(pipeline), folder] {
+            disk::make_folder(made)?;
+        }
+        Ok(())
+    }
+}
+
+fn moved(from: &Path, to: &Path) -> TableResult<()> {
+    std::fs::rename(from, to).map_err(|e| TableError::io("move the rows kept apart to", to, e))
+}
