@@ -1,20 +1,29 @@
 //! Rows in the order of all their columns, however many there are.
 //!
 //! The streaming engine sorts in memory. So rows are gathered up to a bound, sorted, and written aside as a run; at the end the
-//! runs are merged block by block. The order is that of the columns from first to last, so that only rows that are alike in
-//! everything are interchangeable: the result does not depend on how the rows arrived.
+//! runs are merged block by block, some at a time, so that the blocks stay within the bound too. The order is that of the
+//! columns from first to last, so that only rows that are alike in everything are interchangeable: the result does not depend
+//! on how the rows arrived.
 
 use super::engine_error;
 use crate::engine::EngineError;
 use crate::engine::error::service_failure;
 use ::polars::io::SerReader;
+use ::polars::io::parquet::metadata::FileMetadataRef;
+use ::polars::io::parquet::write::BatchedWriter;
 use ::polars::prelude as pl;
 use ::polars::prelude::{IntoColumn, IntoSeries, StructChunked};
+use std::collections::VecDeque;
+use std::fmt::Display;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-/// Rows of a block: what is read of a run at a time.
-const BLOCK_ROWS: usize = 16_384;
+/// The most rows of a block: what is read of a run at a time.
+const MOST_BLOCK_ROWS: usize = 16_384;
+/// How many runs are merged at a time.
+const MERGED_RUNS: usize = 32;
+/// A block of each merged run, its keys and a copy of what is merged are to fit the bound.
+const BLOCKS_IN_BOUND: usize = 3 * MERGED_RUNS;
 
 /// Gathers rows.
 pub(super) struct Sorter {
@@ -23,16 +32,29 @@ pub(super) struct Sorter {
     limit_bytes: usize,
     pending: Vec<pl::DataFrame>,
     bytes: usize,
-    runs: Vec<Run>,
+    /// The runs that are not merged yet, oldest first.
+    runs: VecDeque<Run>,
+    /// How many runs were written.
+    written: usize,
 }
 
 /// Sorted rows in a file of their own, with how far they are read.
 struct Run {
     path: PathBuf,
+    metadata: FileMetadataRef,
+    block_rows: usize,
     rows: usize,
     read: usize,
     /// The block that is being merged, with its rows' keys.
     block: Option<(pl::DataFrame, pl::BinaryOffsetChunked)>,
+}
+
+/// A run that is being written.
+struct RunFile {
+    path: PathBuf,
+    writer: BatchedWriter<File>,
+    block_rows: usize,
+    rows: usize,
 }
 
 /// Sorted rows, block by block.
@@ -45,7 +67,8 @@ pub(super) struct Sorted {
 impl Sorter {
     /// Keeps up to `limit_bytes` of rows in memory, and the others in files in `folder` that start with `name`.
     pub(super) fn new(folder: &Path, name: &'static str, limit_bytes: usize) -> Self {
-        Self { folder: folder.to_owned(), name, limit_bytes, pending: Vec::new(), bytes: 0, runs: Vec::new() }
+        let (pending, runs) = (Vec::new(), VecDeque::new());
+        Self { folder: folder.to_owned(), name, limit_bytes, pending, bytes: 0, runs, written: 0 }
     }
 
     /// Takes rows; all frames have the same columns.
@@ -60,41 +83,108 @@ impl Sorter {
 
     /// The rows in order.
     pub(super) fn finish(mut self) -> Result<Sorted, EngineError> {
-        if !self.runs.is_empty() {
-            self.write_run()?;
-            return Ok(Sorted { runs: self.runs, whole: None });
+        if self.runs.is_empty() {
+            let pending = self.take_pending().map_err(|e| engine_error(&e))?;
+            let whole = pending.map(sorted).transpose().map_err(|e| engine_error(&e))?;
+            return Ok(Sorted { runs: Vec::new(), whole });
         }
-        let whole = self.sort_pending().map_err(|e| engine_error(&e))?;
-        Ok(Sorted { runs: Vec::new(), whole })
+        self.write_run()?;
+        while self.runs.len() > MERGED_RUNS {
+            let runs = self.runs.drain(..MERGED_RUNS).collect();
+            self.write_merged(Sorted { runs, whole: None })?;
+        }
+        Ok(Sorted { runs: self.runs.into(), whole: None })
     }
 
-    fn sort_pending(&mut self) -> pl::PolarsResult<Option<pl::DataFrame>> {
+    fn take_pending(&mut self) -> pl::PolarsResult<Option<pl::DataFrame>> {
         self.bytes = 0;
         let mut pending = std::mem::take(&mut self.pending).into_iter();
         let Some(mut frame) = pending.next() else { return Ok(None) };
         for more in pending {
             frame.vstack_mut_owned(more)?;
         }
-        sorted(frame).map(Some)
+        frame.rechunk_mut();
+        Ok(Some(frame))
     }
 
     fn write_run(&mut self) -> Result<(), EngineError> {
-        let Some(mut frame) = self.sort_pending().map_err(|e| engine_error(&e))? else { return Ok(()) };
-        let path = self.folder.join(format!("{}-{:05}", self.name, self.runs.len()));
-        let failed = |e: &dyn std::fmt::Display| {
-            let detail = format!("{}: {e}", path.display());
-            service_failure("staging-write-failed", "Rows could not be written aside for sorting", detail)
-        };
-        let file = File::create_new(&path).map_err(|e| failed(&e))?;
-        pl::ParquetWriter::new(file)
-            .with_compression(pl::ParquetCompression::Lz4Raw)
-            .with_statistics(pl::StatisticsOptions::empty())
-            .with_row_group_size(Some(BLOCK_ROWS))
-            .finish(&mut frame)
-            .map_err(|e| failed(&e))?;
-        self.runs.push(Run { path, rows: frame.height(), read: 0, block: None });
+        let bytes = self.bytes;
+        let Some(frame) = self.take_pending().map_err(|e| engine_error(&e))? else { return Ok(()) };
+        let order = order(&frame).map_err(|e| engine_error(&e))?;
+        let row_bytes = bytes / frame.height();
+        let mut file = self.new_run(&frame, row_bytes)?;
+        let mut at = 0;
+        // Block by block, so that there is never a second copy of all of them.
+        while at < order.len() {
+            let block = order.slice(i64::try_from(at).unwrap_or(i64::MAX), file.block_rows);
+            file.push(&frame.take(&block).map_err(|e| engine_error(&e))?)?;
+            at += block.len();
+        }
+        self.runs.push_back(file.finish()?);
         Ok(())
     }
+
+    fn write_merged(&mut self, mut merged: Sorted) -> Result<(), EngineError> {
+        let mut file: Option<RunFile> = None;
+        while let Some(frame) = merged.next()? {
+            let file = match &mut file {
+                Some(file) => file,
+                None => file.insert(self.new_run(&frame, frame.estimated_size() / frame.height().max(1))?),
+            };
+            let mut at = 0;
+            while at < frame.height() {
+                let block = frame.slice(i64::try_from(at).unwrap_or(i64::MAX), file.block_rows);
+                file.push(&block)?;
+                at += block.height();
+            }
+        }
+        if let Some(file) = file {
+            self.runs.push_back(file.finish()?);
+        }
+        Ok(())
+    }
+
+    fn new_run(&mut self, rows: &pl::DataFrame, row_bytes: usize) -> Result<RunFile, EngineError> {
+        let path = self.folder.join(format!("{}-{:05}", self.name, self.written));
+        self.written += 1;
+        let block_rows = (self.limit_bytes / BLOCKS_IN_BOUND / row_bytes.max(1)).clamp(1, MOST_BLOCK_ROWS);
+        RunFile::create(path, rows, block_rows)
+    }
+}
+
+impl RunFile {
+    fn create(path: PathBuf, rows: &pl::DataFrame, block_rows: usize) -> Result<Self, EngineError> {
+        let created = || -> pl::PolarsResult<BatchedWriter<File>> {
+            pl::ParquetWriter::new(File::create_new(&path)?)
+                .with_compression(pl::ParquetCompression::Lz4Raw)
+                .with_statistics(pl::StatisticsOptions::empty())
+                .with_row_group_size(Some(block_rows))
+                .batched(rows.schema())
+        };
+        let writer = created().map_err(|e| not_written(&path, &e))?;
+        Ok(Self { path, writer, block_rows, rows: 0 })
+    }
+
+    /// Writes rows of one chunk, at most a block.
+    fn push(&mut self, block: &pl::DataFrame) -> Result<(), EngineError> {
+        self.rows += block.height();
+        self.writer.write_batch(block).map_err(|e| not_written(&self.path, &e))
+    }
+
+    fn finish(self) -> Result<Run, EngineError> {
+        let Self { path, writer, block_rows, rows } = self;
+        writer.finish().map_err(|e| not_written(&path, &e))?;
+        let metadata = || -> pl::PolarsResult<FileMetadataRef> {
+            pl::ParquetReader::new(File::open(&path)?).get_metadata().cloned()
+        };
+        let metadata = metadata().map_err(|e| engine_error(&e))?;
+        Ok(Run { path, metadata, block_rows, rows, read: 0, block: None })
+    }
+}
+
+fn not_written(path: &Path, error: &dyn Display) -> EngineError {
+    let detail = format!("{}: {error}", path.display());
+    service_failure("staging-write-failed", "Rows could not be written aside for sorting", detail)
 }
 
 impl Sorted {
@@ -137,9 +227,10 @@ impl Run {
             let _ = std::fs::remove_file(&self.path);
             return Ok(());
         }
-        let rows = BLOCK_ROWS.min(self.rows - self.read);
-        let file = File::open(&self.path)?;
-        let block = pl::ParquetReader::new(file).with_slice(Some((self.read, rows))).finish()?;
+        let rows = self.block_rows.min(self.rows - self.read);
+        let mut reader = pl::ParquetReader::new(File::open(&self.path)?).with_slice(Some((self.read, rows)));
+        reader.set_metadata(self.metadata.clone());
+        let block = reader.finish()?;
         self.read += rows;
         let keys = keys(&block)?;
         self.block = Some((block, keys));
@@ -171,9 +262,13 @@ pub(super) fn keys(frame: &pl::DataFrame) -> pl::PolarsResult<pl::BinaryOffsetCh
         .row_encode_ordered(false, false)
 }
 
+/// Where the rows of a frame of one chunk are in order.
+fn order(frame: &pl::DataFrame) -> pl::PolarsResult<pl::IdxCa> {
+    let keys = keys(frame)?.into_series().into_column();
+    Ok(keys.as_materialized_series().arg_sort(pl::SortOptions::default()))
+}
+
 fn sorted(mut frame: pl::DataFrame) -> pl::PolarsResult<pl::DataFrame> {
     frame.rechunk_mut();
-    let keys = keys(&frame)?.into_series().into_column();
-    let order = keys.as_materialized_series().arg_sort(pl::SortOptions::default());
-    frame.take(&order)
+    frame.take(&order(&frame)?)
 }

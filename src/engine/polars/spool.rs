@@ -17,7 +17,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Rows of a batch, and of the row group that it becomes.
-const BATCH_ROWS: usize = 65_536;
+const BATCH_ROWS: usize = 16_384;
 /// How many of a file's faults are kept to be told.
 const TOLD_FAULTS: usize = 5;
 

@@ -9,6 +9,7 @@ mod files;
 mod foreign;
 mod full_disk;
 mod idempotency;
+mod memory;
 mod mend;
 mod merge;
 mod names;

@@ -1,0 +1,64 @@
+//! Sources of twice the memory that the engine may have: tables of rows, and tables of groups.
+
+use super::{Place, Store};
+use serde_json::json;
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+/// What the engine may have. Its process takes about 40 MB of it before it has read a row.
+const MEMORY_MB: u64 = 256;
+const FILES: u32 = 4;
+const ROWS_OF_FILE: u64 = 1_200_000;
+const DIFFERENT_ROWS: u64 = FILES as u64 * ROWS_OF_FILE / 2;
+
+const SOURCE: &str = "[source]\nformat = \"csv\"\npath = \"raw/*.csv\"\n[source.columns]\nid = \"int64 not null\"\nat = \"datetime not null\"\n\
+    note = \"string\"\namount = \"decimal(18,2)\"\n[partition]\nyear = { year_of = \"at\" }\n";
+
+/// Every row is in two of the files, in an order that has nothing to do with that of the table.
+fn write_rows(path: &Path, file: u32) {
+    let mut out = BufWriter::new(File::create(path).unwrap());
+    writeln!(out, "id,at,note,amount").unwrap();
+    for row in 0..ROWS_OF_FILE {
+        // The multiplier has no factor in common with the number of rows, so that each comes once in each half.
+        let id = (u64::from(file) * ROWS_OF_FILE + row) * 7_919 % DIFFERENT_ROWS;
+        let (day, hour) = (1 + id % 28, id / 28 % 24);
+        let note = id.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        writeln!(
+            out,
+            "{id},2024-01-{day:02} {hour:02}:00:00,{note:016x} {note:020} of the made-up kind {note:024b},1.25"
+        )
+        .unwrap();
+    }
+    out.into_inner().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sources_of_twice_the_memory_become_tables_of_rows_and_of_groups() {
+    let place = Place::new(Store::Sqlite).await;
+    fs::create_dir_all(place.path("raw")).unwrap();
+    let mut bytes = 0;
+    for file in 0..FILES {
+        let path = place.path(&format!("raw/{file}.csv"));
+        write_rows(&path, file);
+        bytes += fs::metadata(&path).unwrap().len();
+    }
+    assert!(bytes > 2 * MEMORY_MB << 20, "{bytes} bytes of sources");
+    let kept = "[columns]\nid = \"id\"\nat = \"at\"\nnote = \"note\"\namount = \"amount\"\n";
+    let dedupe = "dedupe = { key = [\"id\"], keep = \"last\", order_by = \"at\" }";
+    place.pipeline("kept", &format!("name = \"kept\"\nsort_by = [\"at\", \"id\"]\n{dedupe}\n{SOURCE}{kept}"));
+    let groups = "[dimensions]\nhour = { truncate = \"at\", to = \"hour\" }\n[measures]\nn = \"count(*)\"\n\
+                  longest = \"max(note)\"\nrevenue = \"sum(amount)\"\n";
+    place.pipeline("summed", &format!("name = \"summed\"\n{SOURCE}{groups}"));
+    let memory = MEMORY_MB.to_string();
+    let server = place.start_with(&["--workers", "1", "--engine-memory-mb", &memory], &[]).await;
+    for (pipeline, rows) in [("kept", DIFFERENT_ROWS), ("summed", 28 * 24)] {
+        let run = server.run(pipeline, &json!({"pipeline": pipeline, "partitions": ["2024"]})).await;
+        assert_eq!(run["attempts"].as_array().unwrap().len(), 1, "{run:#}");
+        assert_eq!(run["rows"]["read"], json!(u64::from(FILES) * ROWS_OF_FILE), "{run:#}");
+        assert_eq!(server.partitions(pipeline).await["year=2024"]["rows"], json!(rows));
+    }
+    let totals = &server.partitions("summed").await["year=2024"]["totals"];
+    assert_eq!((&totals["n"], &totals["revenue"]), (&json!(4_800_000), &json!("6000000.00")));
+    crate::counted(format_args!("{} MB of sources in {MEMORY_MB} MB of memory", bytes >> 20));
+}
