@@ -1,0 +1,65 @@
+"""Runs each example against a live Refrain and prints a table of what was seen. `check` in the folder above sets it up."""
+
+import importlib
+import pathlib
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+
+from proxy import Proxy
+from world import make_sample
+
+
+def tried(check):
+    """Whether it held, and what it says."""
+    try:
+        return True, check() or ""
+    except AssertionError as e:
+        return False, str(e)
+    except Exception:
+        return False, traceback.format_exc()
+
+
+def main(tools):
+    rows = []
+    sample = pathlib.Path(tempfile.mkdtemp(prefix="refrain-sample-")) / "data"
+    try:
+        make_sample(sample)
+        for tool in tools:
+            print(f"==> {tool}", flush=True)
+            part = importlib.import_module(f"with_{tool}")
+            with Proxy() as proxy:
+                checks = part.checks(proxy, sample)
+                try:
+                    for name, check in checks:
+                        started = time.monotonic()
+                        held, note = tried(check)
+                        seconds = time.monotonic() - started
+                        rows.append((tool, name, held, note.splitlines()[-1] if not held else note, seconds))
+                        print(f"{'ok' if held else 'FAILED'}  {name}, {seconds:.1f} s", flush=True)
+                        if not held:
+                            print(note[-6000:], flush=True)
+                except Exception:
+                    traceback.print_exc()
+                    rows.append((tool, "the tool starts and ends", False, traceback.format_exc().splitlines()[-1], 0.0))
+                finally:
+                    checks.close()
+    finally:
+        shutil.rmtree(sample.parent, ignore_errors=True)
+    print_table(rows)
+    failed = sum(not held for _, _, held, _, _ in rows)
+    print(f"{len(rows) - failed} passed, {failed} failed")
+    return 1 if failed or not rows else 0
+
+
+def print_table(rows):
+    tools, names = max(len(r[0]) for r in rows), max(len(r[1]) for r in rows)
+    print()
+    for tool, name, held, note, seconds in rows:
+        print(f"{tool:{tools}}  {name:{names}}  {'ok' if held else 'FAILED':6}  {seconds:5.1f} s  {note[:120]}")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
