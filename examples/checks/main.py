@@ -3,6 +3,7 @@
 import importlib
 import pathlib
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -62,4 +63,6 @@ def print_table(rows):
 
 
 if __name__ == "__main__":
+    # So that whatever was started is ended, also when this is.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     sys.exit(main(sys.argv[1:]))

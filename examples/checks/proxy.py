@@ -70,7 +70,9 @@ class Proxy:
         body = asked.rfile.read(int(asked.headers.get("content-length", 0)))
         server = http.client.HTTPConnection(self.upstream, timeout=UPSTREAM_SECONDS)
         try:
-            headers = {k: v for k, v in asked.headers.items() if k.lower() not in ("host", "connection")}
+            # Answers are read here, so none is asked for compressed.
+            left_out = ("host", "connection", "accept-encoding")
+            headers = {k: v for k, v in asked.headers.items() if k.lower() not in left_out}
             server.request(asked.command, asked.path, body or None, headers)
             answer = server.getresponse()
             content = answer.read()
