@@ -1,13 +1,12 @@
 """The Prefect flow in processes of its own, over Prefect's ephemeral server, whose database stays between them."""
 
-import json
 import os
 import pathlib
 import shutil
-import subprocess
 import tempfile
 
 from checks import expect
+from processes import finished
 from world import EXAMPLES, KNOWN, NOTE, World, fails_of_missing_source, lost_answer, same_run_again
 
 FLOW = EXAMPLES / "prefect" / "refrain_flow.py"
@@ -32,9 +31,7 @@ def checks(proxy, sample):
     }
 
     def prefect(*command):
-        """The exit status of a command, and what it printed."""
-        done = subprocess.run(command, env=env, cwd=home, capture_output=True, text=True, timeout=SECONDS)
-        return done.returncode, done.stdout + done.stderr
+        return finished(command, env, home, SECONDS)
 
     def flow(*months):
         return prefect("python", FLOW, *months)
