@@ -4,6 +4,7 @@ when it is told to. Standard library only."""
 import http.client
 import json
 import threading
+import time
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -27,6 +28,7 @@ class Proxy:
 
     def __init__(self):
         self.upstream = None
+        self.shortest_wait_seconds = 0
         self.submissions = []
         self.waits = 0
         self._swallow = 0
@@ -67,6 +69,7 @@ class Proxy:
             self._swallow = 1
 
     def pass_on(self, asked):
+        started = time.monotonic()
         body = asked.rfile.read(int(asked.headers.get("content-length", 0)))
         server = http.client.HTTPConnection(self.upstream, timeout=UPSTREAM_SECONDS)
         try:
@@ -92,6 +95,7 @@ class Proxy:
                 return
         elif "wait" in asked.path or "wait" in (asked.headers.get("prefer") or ""):
             self.waits += 1
+            time.sleep(max(0, started + self.shortest_wait_seconds - time.monotonic()))
         asked.send_response(answer.status)
         for name, value in answer.getheaders():
             if name.lower() not in ("content-length", "connection", "transfer-encoding", "date", "server"):

@@ -54,7 +54,7 @@ def rebuild(pipeline: str, partitions: list, key: str) -> dict:
 
 @flow
 def taxi_tables(first: str | None = None, last: str | None = None, pipelines: tuple[str, ...] = ("zone_hour",)) -> dict:
-    # The month before the one it was scheduled for, not before today: a late retry means the same month.
+    # The month before the one it was scheduled for (in UTC), not before today: a late retry means the same month.
     month = (flow_run.scheduled_start_time.replace(day=1) - timedelta(days=1)).strftime("%Y-%m")
     first, last = first or month, last or first or month
     # A flow run keeps its id when its tasks or itself are retried; one that is started again is another, on purpose.
