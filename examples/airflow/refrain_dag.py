@@ -14,7 +14,8 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 # What a retry, a cleared task and a repeated backfill have in common. `again` makes a new key, on purpose.
 KEY = (
-    "{{ ti.dag_id }}/{{ ti.task_id }}/{{ ti.map_index }}/{{ dag_run.logical_date.isoformat() if dag_run.logical_date else run_id }}"
+    "{{ ti.dag_id }}/{{ ti.task_id }}/{{ ti.map_index }}/"
+    "{{ dag_run.logical_date.isoformat() if dag_run.logical_date else run_id }}"
     "{{ '/' ~ (params.again | urlencode) if params.again }}"
 )
 MONTH = "{{ data_interval_start.strftime('%Y-%m') }}"

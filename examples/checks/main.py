@@ -1,6 +1,7 @@
 """Runs each example against a live Refrain and prints a table of what was seen. `check` in the folder above sets it up."""
 
 import importlib
+import os
 import pathlib
 import shutil
 import signal
@@ -14,13 +15,14 @@ from world import make_sample
 
 
 def tried(check):
-    """Whether it held, and what it says."""
+    """Whether it held, what it says in a line, and in full."""
     try:
-        return True, check() or ""
+        note = check()
+        return True, note, note
     except AssertionError as e:
-        return False, str(e)
-    except Exception:
-        return False, traceback.format_exc()
+        return False, str(e).splitlines()[0], str(e)
+    except Exception as e:
+        return False, f"{type(e).__name__}: {e}".splitlines()[0], traceback.format_exc()
 
 
 def main(tools):
@@ -36,19 +38,22 @@ def main(tools):
                 try:
                     for name, check in checks:
                         started = time.monotonic()
-                        held, note = tried(check)
+                        held, line, told = tried(check)
                         seconds = time.monotonic() - started
-                        rows.append((tool, name, held, note.splitlines()[-1] if not held else note, seconds))
+                        rows.append((tool, name, held, line, seconds))
                         print(f"{'ok' if held else 'FAILED'}  {name}, {seconds:.1f} s", flush=True)
                         if not held:
-                            print(note[-6000:], flush=True)
-                except Exception:
+                            print(told[-6000:], flush=True)
+                except Exception as e:
                     traceback.print_exc()
-                    rows.append((tool, "the tool starts and ends", False, traceback.format_exc().splitlines()[-1], 0.0))
+                    rows.append((tool, "the tool starts and ends", False, f"{type(e).__name__}: {e}".splitlines()[0], 0.0))
                 finally:
                     checks.close()
     finally:
-        shutil.rmtree(sample.parent, ignore_errors=True)
+        if os.environ.get("KEEP"):
+            print(f"kept: {sample}")
+        else:
+            shutil.rmtree(sample.parent, ignore_errors=True)
     print_table(rows)
     failed = sum(not held for _, _, held, _, _ in rows)
     print(f"{len(rows) - failed} passed, {failed} failed")

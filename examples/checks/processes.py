@@ -12,9 +12,8 @@ class Program:
 
     def __init__(self, command, env, cwd, log):
         with open(log, "ab") as out:
-            self.process = subprocess.Popen(
-                command, env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
-            )
+            io = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": subprocess.STDOUT}
+            self.process = subprocess.Popen(command, env=env, cwd=cwd, start_new_session=True, **io)
 
     def end(self):
         """Asks it to end, and kills what is left of its group."""

@@ -68,6 +68,14 @@ class Airflow:
         }
 
     def __enter__(self):
+        try:
+            self.start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def start(self):
         status, told = finished(["airflow", "db", "migrate"], self.env, self.home, START_SECONDS)
         expect(status, 0, f"airflow db migrate: {told}")
         port = self.base.rsplit(":", 1)[1]
@@ -78,10 +86,9 @@ class Airflow:
             ["dag-processor"],
         ):
             self.programs.append(Program(["airflow", *command], self.env, self.home, self.home / f"{command[0]}.log"))
-        self.until(lambda: self.healthy(), START_SECONDS, "Airflow is up")
+        self.until(self.healthy, START_SECONDS, "Airflow is up")
         self.until(lambda: self.call("GET", f"/dags/{DAG}")[0] == 200, START_SECONDS, "the DAG is parsed")
         expect(self.call("PATCH", f"/dags/{DAG}", {"is_paused": False})[0], 200, "the DAG is not paused")
-        return self
 
     def __exit__(self, *_):
         for program in reversed(self.programs):

@@ -45,7 +45,11 @@ class World(Service):
             self.pipeline(text if found else f"{text}\n[retry]\n{once}\n")
 
     def __enter__(self):
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def source(self, month):
