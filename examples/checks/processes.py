@@ -1,0 +1,43 @@
+"""Programs in process groups of their own, so that all they started ends with them."""
+
+import os
+import signal
+import subprocess
+
+STOP_SECONDS = 30
+
+
+class Program:
+    """A program that runs beside the checks, its output in a file."""
+
+    def __init__(self, command, env, cwd, log):
+        with open(log, "ab") as out:
+            io = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": subprocess.STDOUT}
+            self.process = subprocess.Popen(command, env=env, cwd=cwd, start_new_session=True, **io)
+
+    def end(self):
+        """Asks it to end, and kills what is left of its group."""
+        self.process.terminate()
+        try:
+            self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            pass
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self.process.wait()
+
+
+def finished(command, env, cwd, seconds):
+    """Runs a program to its end; its exit status and what it printed."""
+    log = cwd / "output.log"
+    log.unlink(missing_ok=True)
+    program = Program(command, env, cwd, log)
+    try:
+        status = program.process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        status = f"none in {seconds} s"
+    finally:
+        program.end()
+    return status, log.read_text(errors="replace")
