@@ -43,7 +43,7 @@ async fn sources_of_twice_the_memory_become_tables_of_rows_and_of_groups() {
         write_rows(&path, file);
         bytes += fs::metadata(&path).unwrap().len();
     }
-    assert!(bytes > 2 * MEMORY_MB << 20, "{bytes} bytes of sources");
+    assert!(bytes > (2 * MEMORY_MB) << 20, "{bytes} bytes of sources");
     let kept = "[columns]\nid = \"id\"\nat = \"at\"\nnote = \"note\"\namount = \"amount\"\n";
     let dedupe = "dedupe = { key = [\"id\"], keep = \"last\", order_by = \"at\" }";
     place.pipeline("kept", &format!("name = \"kept\"\nsort_by = [\"at\", \"id\"]\n{dedupe}\n{SOURCE}{kept}"));
