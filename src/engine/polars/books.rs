@@ -200,11 +200,12 @@ impl Books {
     pub(super) fn check_rejected(&self, definition: &Definition, files: &[LookedAt]) -> Result<(), EngineError> {
         let too_many = |whose: String, rejected: u64, of: u64, why: &str| {
             let (share, allowed) = (100.0 * rejected as f64 / of as f64, 100.0 * definition.max_rejected);
+            let share = if share < 0.01 { "less than 0.01".to_owned() } else { format!("{share:.2}") };
             compute_failure(
                 "too-many-rejected",
                 "Too many rows were rejected",
                 format!(
-                    "{whose}: {rejected} of {of} rows ({share:.2} %) {why}, expected at most {allowed} % (max_rejected){}",
+                    "{whose}: {rejected} of {of} rows ({share} %) {why}, expected at most {allowed} % (max_rejected){}",
                     self.first_faults()
                 ),
             )

@@ -152,7 +152,8 @@ impl Csv {
             _ => "the first record",
         };
         if found != expected {
-            return Ok(Err(format!("has {found} fields, {whose} has {expected}")));
+            let fields = if found == 1 { "field" } else { "fields" };
+            return Ok(Err(format!("has {found} {fields}, {whose} has {expected}")));
         }
         if !self.splitter.tail_is_empty() {
             let names = self.names.unwrap_or(expected);

@@ -56,7 +56,7 @@ async fn a_run_that_is_not_to_wait_is_refused_while_another_is_in_its_way(
     #[case] servers: usize,
 ) {
     let place = Place::new(store).await;
-    slow_pipeline(&place, 20, "");
+    slow_pipeline(&place, 200, "");
     quick_pipeline(&place);
     let mut running = Vec::new();
     for _ in 0..servers {

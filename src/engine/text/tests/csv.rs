@@ -53,7 +53,7 @@ fn a_record_has_as_many_fields_as_the_header() {
     let source = csv_of("", AB);
     assert_eq!(
         rows(&source, "a,b\n1,x,\n1\n2,y"),
-        ["2: -|- !has 3 fields, the header has 2", "3: -|- !has 1 fields, the header has 2", "4: 2|y"]
+        ["2: -|- !has 3 fields, the header has 2", "3: -|- !has 1 field, the header has 2", "4: 2|y"]
     );
 }
 
@@ -74,7 +74,7 @@ fn an_empty_tail_is_allowed_where_it_is_said() {
         rows(&source, "a,b\n1,x,w\n1\n2,y,\n3,z\n"),
         [
             "2: -|- !has 3 fields, the header has 2",
-            "3: -|- !has 1 fields, the header has 2",
+            "3: -|- !has 1 field, the header has 2",
             "4: 2|y",
             "5: -|- !has 2 fields, the first record has 3"
         ],
@@ -220,7 +220,7 @@ fn a_format_is_followed() {
 fn folders_are_the_same_for_all_rows_malformed_ones_too() {
     let source = csv_of("", "k = { type = \"int32\", folder = \"trip_month\" }\nb = \"string\"\nc = \"string\"");
     let found = shown(&source, "in/trip_month=09/x.csv", b"b,c\nx,y\nz\n").unwrap();
-    assert_eq!(found, ["2: 9|x", "3: 9|- !has 1 fields, the header has 2"]);
+    assert_eq!(found, ["2: 9|x", "3: 9|- !has 1 field, the header has 2"]);
     assert_eq!(
         error(&source, "in/trip_month=x/x.csv", b"b,c\n"),
         "in/trip_month=x/x.csv: column k: the folder trip_month=x does not fit, expected int32"
