@@ -104,7 +104,7 @@ LONG = in_line(1000, lambda line: line + b"x" * LONG_LINE_BYTES)
 CASES = [
     ("bad/green.csv", "empty", lambda _: b"", ["is empty"]),
     ("bad/green.csv", "wrong delimiter", lambda good: good.replace(b",", b";"), ["line 1: ", "the header has"]),
-    ("bad/green.csv", "wrong delimiter from line 1000 on", in_line(1000, comma_in), ["line 1000: ", "fields"]),
+    ("bad/green.csv", "wrong delimiter from line 1000 on", in_line(1000, comma_in), ["line 1000: ", "field"]),
     ("bad/green.csv", "no header", lambda good: good[good.index(b"\n") + 1 :], ["line 1: ", "the header has"]),
     ("bad/green.csv", "NUL byte", NUL, ["line 1000: ", "NUL"]),
     ("bad/green.csv", "invalid UTF-8", NO_UTF8, ["line 1000: ", "UTF-8"]),

@@ -41,7 +41,7 @@ def by_http(name):
 def checks(service):
     def fetched(pipeline, partitions):
         """Through a server that is unavailable twice: the third attempt has the very bytes that came from disk."""
-        service.archive.refuse(2)
+        service.archive.refuse(f"{DAY}-0.json.gz", 2)
         run = service.succeeds(by_http(pipeline), partitions)
         outcomes = [attempt["outcome"] for attempt in run["attempts"]]
         expect(outcomes, ["failed", "failed", "succeeded"], "attempts")

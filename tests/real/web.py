@@ -11,7 +11,7 @@ class FlakyFiles:
     def __init__(self, folder):
         self.folder = folder
         self.sent = set()
-        self.refusals = 0
+        self.refused, self.refusals = None, 0
         self.lock = Lock()
         files = self
 
@@ -24,7 +24,7 @@ class FlakyFiles:
 
             def answer(self, with_body):
                 path = files.folder / pathlib.PurePosixPath(self.path).name
-                if files.refuses():
+                if files.refuses(path.name):
                     return self.end(503, {"Retry-After": "1"})
                 if not path.is_file():
                     return self.end(404, {})
@@ -48,13 +48,14 @@ class FlakyFiles:
         self.host = f"127.0.0.1:{self.server.server_address[1]}"
         Thread(target=self.server.serve_forever, daemon=True).start()
 
-    def refuse(self, times):
-        """Answers the next requests, so many of them, with 503; forgets what was sent."""
+    def refuse(self, name, times):
+        """Answers the next requests for a file, so many of them, with 503; forgets what was sent."""
         with self.lock:
-            self.refusals = times
-            self.sent = set()
+            self.refused, self.refusals, self.sent = name, times, set()
 
-    def refuses(self):
+    def refuses(self, name):
         with self.lock:
+            if name != self.refused or self.refusals == 0:
+                return False
             self.refusals -= 1
-            return self.refusals >= 0
+            return True
