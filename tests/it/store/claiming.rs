@@ -3,10 +3,10 @@
 use super::bed::Bed;
 use super::make::{
     LEASE, MAX_LOST_WORKERS, claim, claim_request, complete, decide, decided, definition, error, fail, failed, finish,
-    nothing_to_claim, postpone, release, request, run, state, submit, submitted, try_claim,
+    nothing_to_claim, postpone, progress, release, request, run, state, submit, submitted, try_claim,
 };
 use refrain::run::{AttemptOutcome, FailureClass, Outcome, RunId, Stage, State};
-use refrain::store::{Cancelled, Change, DecidedRun, Fenced, RunStore, StoreError};
+use refrain::store::{Cancelled, Change, DecidedRun, Fenced, Renewal, RunStore, StoreError};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -225,6 +225,9 @@ pub(crate) async fn failures_to_publish_are_counted_from_the_decision_on(bed: &B
 pub(crate) async fn a_long_queue_for_one_partition_delays_no_claim(bed: &Bed) {
     let running = submitted(bed, "running", &[A]).await;
     let held = claim(bed, running).await;
+    // Making the queue may take longer than a lease.
+    let renewed = bed.store.renew(running, held.token, 20 * LEASE, &progress()).await;
+    assert_eq!(renewed.unwrap(), Renewal::Held);
     bed.copy_run(300_000, 2_000).await;
     let limit = Duration::from_secs(8);
     let since = Instant::now();
