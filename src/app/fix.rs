@@ -94,13 +94,13 @@ fn to_rebuild<'a>(
     match kind {
         FindingKind::Missing | FindingKind::Changed | FindingKind::Torn if is_merged => {
             return Err("its rows were merged into what it was before, which no run makes again: restore the file, or run mode full once to \
-                        rebuild the table from its sources"
+                        rebuild the table from its sources, which must have all of its rows: what earlier batches brought and they no longer have is lost"
                 .to_owned());
         }
         FindingKind::Missing | FindingKind::Changed | FindingKind::Torn => {}
         FindingKind::Unknown if is_merged => {
             return Err("no run is known to have made it, and none merges into it: take it away, or run mode full once to rebuild the \
-                        table from its sources"
+                        table from its sources, which must have all of its rows: what earlier batches brought and they no longer have is lost"
                 .to_owned());
         }
         FindingKind::Unknown => {

@@ -107,7 +107,7 @@ pub(super) fn base_changed(attempt: &Attempt<'_>, key: &PartitionKey) -> RunErro
 fn unknown(key: &PartitionKey, path: &Path) -> RunError {
     let detail = format!(
         "{}: found a file of partition {key} that the catalog does not have, expected none, since its rows would be lost in a \
-         merge: take it away, or run mode full once to rebuild the table from its sources",
+         merge: take it away, or run mode full once to rebuild the table from its sources, which must have all of its rows: what earlier batches brought and they no longer have is lost",
         path.display()
     );
     compute_error("merge-base-unknown", "The partition's file is not in the catalog", detail)

@@ -6,7 +6,7 @@ use super::{Attempt, Worker};
 use crate::engine::Report;
 use crate::partition::PartitionKey;
 use crate::pipeline::{Definition, LayoutChange};
-use crate::run::{CatalogEntry, Decided, ForeignFiles, Mode, RunError, StagedPartition, Totals, Warning, decide};
+use crate::run::{Base, CatalogEntry, Decided, ForeignFiles, Mode, RunError, StagedPartition, Totals, Warning, decide};
 use crate::store::StoreResult;
 use crate::table::{ForeignFile, TableError};
 use std::collections::{BTreeMap, BTreeSet};
@@ -69,10 +69,13 @@ impl Worker {
         let staging = self.warehouse.staging(attempt.run.id, attempt.token);
         let bases = attempt.bases.clone();
         let decided = self.on_disk(move |warehouse| {
-            let mut swaps = false;
+            let (mut swaps, mut unknown) = (false, Vec::new());
             let one = |(key, staged): (PartitionKey, StagedPartition)| {
                 let entry = entries.get(&key);
                 let renamed = staged.file.is_some() && warehouse.has_other_part(&pipeline, &key, file)?;
+                if renamed && entry.is_none_or(|entry| entry.content.file == file) {
+                    unknown.push(key.clone());
+                }
                 swaps |= renamed;
                 // The file counts only where the catalog has the very content that was staged, and readers find it alone.
                 let same = entry.is_some_and(|e| staged.file.is_some() && e.content.sha256 == staged.sha256);
@@ -88,9 +91,15 @@ impl Worker {
             }
             // What was looked at may have been the empty folder that an unmounted disk leaves.
             warehouse.check_identity()?;
-            Ok(decided)
+            Ok((decided, unknown))
         });
-        decided.await.map_err(|e| table_error(&e))
+        let (decided, unknown) = decided.await.map_err(|e| table_error(&e))?;
+        warnings.extend(unknown_parts(&unknown));
+        if definition.merge().is_some() {
+            check_merged(&decided)?;
+            warnings.extend(fewer_rows(&decided));
+        }
+        Ok(decided)
     }
 
     /// The partitions whose folders are swapped for the sake of files of others, which a warning names; an error where
@@ -149,6 +158,44 @@ pub(super) fn check_layout<'a>(
         LayoutChange::File { .. } => ("output-format-changed", "The table has files of another format"),
     };
     Err(compute_error(kind, title, format!("table {}: {change}", definition.name)))
+}
+
+/// A merge clears nothing, and what it would clear no run brings back.
+fn check_merged(decided: &[Decided]) -> Result<(), RunError> {
+    match decided.iter().find(|d| matches!(d.base, Some(Base::File(_))) && d.content.is_none()) {
+        None => Ok(()),
+        Some(lost) => {
+            let detail = format!("partition {}: found no rows, expected those that it had", lost.partition);
+            Err(compute_error("merge-lost-rows", "A merge would clear a partition", detail))
+        }
+    }
+}
+
+/// What a full run of a merged table leaves out: rows that the sources no longer have.
+fn fewer_rows(decided: &[Decided]) -> Option<Warning> {
+    let rows = |d: &Decided| d.content.as_ref().map_or(0, |content| content.rows);
+    let fewer: Vec<(&PartitionKey, u64, u64)> = decided
+        .iter()
+        .filter_map(|d| Some((&d.partition, d.previous.as_ref()?.rows, rows(d))))
+        .filter(|(_, before, now)| now < before)
+        .collect();
+    let (key, before, now) = fewer.first()?;
+    let detail = format!(
+        "{} partitions of a merged table have fewer rows than before, such as {key}: {now}, before {before}; what earlier batches brought \
+         and the sources no longer have is gone",
+        fewer.len()
+    );
+    Some(Warning { kind: "merged-rows-removed".to_owned(), detail })
+}
+
+/// Files that have a name of ours in another format, and that the catalog does not have.
+fn unknown_parts(keys: &[PartitionKey]) -> Option<Warning> {
+    let first = keys.first()?;
+    let detail = format!(
+        "{} partitions have a file of another format that the catalog does not have, such as {first}: it goes with its folder",
+        keys.len()
+    );
+    Some(Warning { kind: "unknown-files-replaced".to_owned(), detail })
 }
 
 fn without_rows(partition: PartitionKey) -> StagedPartition {

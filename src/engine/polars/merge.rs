@@ -17,12 +17,14 @@ use ::polars::prelude as pl;
 use ::polars::prelude::NamedFrom;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+/// How many rows of a base are read at a time.
+const BLOCK_ROWS: usize = 16_384;
 /// The column that says which side a row is of.
 const SIDE: &str = "\u{1}side";
 
@@ -140,8 +142,7 @@ impl Single {
 struct BaseFile<'a> {
     base: &'a MergeBase,
     file: File,
-    /// The rows of its row groups that are not read yet.
-    groups: VecDeque<usize>,
+    rows: usize,
     read: usize,
 }
 
@@ -153,16 +154,19 @@ impl<'a> BaseFile<'a> {
         if sha256 != base.sha256 {
             return Err(damaged(base, &format!("one with sha256 {sha256}")));
         }
-        let mut base = Self { base, file, groups: VecDeque::new(), read: 0 };
+        let mut base = Self { base, file, rows: 0, read: 0 };
         let metadata = base.reader()?.get_metadata().map_err(|e| engine_error(&e))?.clone();
-        base.groups = metadata.row_groups.iter().map(|group| group.num_rows()).collect();
+        base.rows = metadata.num_rows;
         base.check_columns(rows)?;
         Ok(base)
     }
 
-    /// The rows of the next row group.
+    /// The next rows: less than a row group, which may have been written where there was more memory.
     fn next(&mut self) -> Result<Option<pl::DataFrame>, EngineError> {
-        let Some(rows) = self.groups.pop_front() else { return Ok(None) };
+        let rows = BLOCK_ROWS.min(self.rows - self.read);
+        if rows == 0 {
+            return Ok(None);
+        }
         let reader = self.reader()?.with_slice(Some((self.read, rows)));
         self.read += rows;
         reader.finish().map(Some).map_err(|e| engine_error(&e))
@@ -190,7 +194,7 @@ impl<'a> BaseFile<'a> {
         let or_none = |text: String| if text.is_empty() { "no others".to_owned() } else { text };
         let detail = format!(
             "{}: found the columns {}, where the pipeline has {}; expected the file of partition {} to have the pipeline's columns: \
-             run mode full once to rebuild the table from its sources",
+             run mode full once to rebuild the table from its sources, which must have all of its rows: what earlier batches brought and they no longer have is lost",
             self.base.path.display(),
             or_none(only(&found, &expected)),
             or_none(only(&expected, &found)),
@@ -202,7 +206,7 @@ impl<'a> BaseFile<'a> {
     fn two_of_a_key(&self, key: &str) -> EngineError {
         let detail = format!(
             "{}: found two rows with {key}, expected one for each key of the pipeline in partition {}: run mode full once to rebuild the \
-             table from its sources",
+             table from its sources, which must have all of its rows: what earlier batches brought and they no longer have is lost",
             self.base.path.display(),
             self.base.partition
         );
@@ -229,7 +233,7 @@ fn open_regular(path: &Path) -> io::Result<Result<File, &'static str>> {
 fn damaged(base: &MergeBase, found: &str) -> EngineError {
     let detail = format!(
         "{}: found {found}, expected the file of partition {} with sha256 {}, into which rows are to be put: restore the file, or run mode \
-         full once to rebuild the table from its sources",
+         full once to rebuild the table from its sources, which must have all of its rows: what earlier batches brought and they no longer have is lost",
         base.path.display(),
         base.partition,
         base.sha256

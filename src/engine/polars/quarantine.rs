@@ -11,16 +11,22 @@ use super::books::{Books, Intake};
 use super::checkpoints::SliceReport;
 use super::files::LookedAt;
 use super::{Attempt, engine_error, output};
+use crate::engine::text::{FIELD_BYTES, LINE_BYTES};
 use crate::engine::{EngineError, Job};
 use crate::partition::PartitionKey;
 use crate::pipeline::url::shown;
-use crate::pipeline::{Definition, Output, Reason};
+use crate::pipeline::{DataType, Definition, Format, Output, Reason};
 use crate::run::Quarantine;
 use ::polars::prelude as pl;
 use ::polars::prelude::NamedFrom;
 use looking::Looking;
 use serde::{Deserialize, Serialize};
 
+/// The memory that the rows of a run may take.
+const MOST_BYTES: usize = 32 << 20;
+/// What a value that is no text takes, and what is said of a row.
+const OTHER_FIELD_BYTES: usize = 64;
+const DETAIL_BYTES: usize = 256;
 /// The file's name in staging.
 const FILE: &str = "quarantine.parquet";
 
@@ -105,8 +111,16 @@ impl Attempt<'_> {
     }
 }
 
+/// How many rows are kept: as the pipeline says, but no more than have room at their longest, for they are in memory until the
+/// run's last slice is done. What is kept for people must not decide whether a run can be computed.
 fn most(definition: &Definition) -> usize {
-    usize::try_from(definition.quarantine.max_rows).unwrap_or(usize::MAX)
+    let columns = definition.source.columns.iter().map(|column| match column.data_type {
+        DataType::String => FIELD_BYTES,
+        _ => OTHER_FIELD_BYTES,
+    });
+    let line = if definition.source.format == Format::Parquet { 0 } else { LINE_BYTES };
+    let row = columns.sum::<usize>() + line + DETAIL_BYTES;
+    usize::try_from(definition.quarantine.max_rows).unwrap_or(usize::MAX).min(MOST_BYTES / row)
 }
 
 /// The columns that each row has beside those of the contract.

@@ -14,7 +14,7 @@ mod record;
 mod tests;
 
 pub(crate) use batch::{Batch, Fault, Values};
-pub(crate) use raw::{RawRow, kept_field};
+pub(crate) use raw::{FIELD_BYTES, LINE_BYTES, RawRow, kept_field};
 
 use crate::pipeline::value::{TimeFormat, of_folder};
 use crate::pipeline::{Column, DataType, Format, Literal, Origin, Source};

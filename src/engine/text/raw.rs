@@ -5,8 +5,8 @@ use crate::pipeline::Origin;
 use crate::pipeline::value::text_of;
 
 /// The most that is kept of a line, and of a field.
-const LINE_BYTES: usize = 4096;
-const FIELD_BYTES: usize = 1024;
+pub(crate) const LINE_BYTES: usize = 4096;
+pub(crate) const FIELD_BYTES: usize = 1024;
 
 /// A row as its line has it. What is long is cut short, with `…` at its end.
 #[derive(Debug, Clone, PartialEq, Eq)]

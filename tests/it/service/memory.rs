@@ -62,3 +62,33 @@ async fn sources_of_twice_the_memory_become_tables_of_rows_and_of_groups() {
     assert_eq!((&totals["n"], &totals["revenue"]), (&json!(4_800_000), &json!("6000000.00")));
     crate::counted(format_args!("{} MB of sources in {MEMORY_MB} MB of memory", bytes >> 20));
 }
+
+/// What is kept for people never decides whether a run can be computed.
+#[tokio::test(flavor = "multi_thread")]
+async fn wide_rows_that_are_kept_apart_fit_the_memory_too() {
+    const COLUMNS: usize = 40;
+    const ROWS: usize = 6_000;
+    let place = Place::new(Store::Sqlite).await;
+    fs::create_dir_all(place.path("raw")).unwrap();
+    let names: Vec<String> = (0..COLUMNS).map(|at| format!("c{at}")).collect();
+    let mut out = BufWriter::new(File::create(place.path("raw/wide.csv")).unwrap());
+    writeln!(out, "id,month,{}", names.join(",")).unwrap();
+    for row in 0..ROWS {
+        let bad = if row % 2 == 0 { "x" } else { "" };
+        let values = vec![format!("{row:0900}"); COLUMNS].join(",");
+        writeln!(out, "{row}{bad},1,{values}").unwrap();
+    }
+    out.into_inner().unwrap();
+    let contract: String = names.iter().map(|name| format!("{name} = \"string\"\n")).collect();
+    let pipeline = "name = \"wide\"\nmax_rejected = 1.0\n[source]\nformat = \"csv\"\npath = \"raw/wide.csv\"\n[source.columns]\nid = \"int64\"\n\
+                    month = \"int32\"\n";
+    let table = "[partition]\nmonth = { value_of = \"month\" }\n[measures]\nn = \"count(id)\"\n";
+    place.pipeline("wide", &format!("{pipeline}{contract}{table}"));
+    let memory = MEMORY_MB.to_string();
+    let server = place.start_with(&["--workers", "1", "--engine-memory-mb", &memory], &[]).await;
+    let run = server.run("wide", &json!({"pipeline": "wide", "partitions": ["1"]})).await;
+    assert_eq!(run["rows"]["rejected"], json!(ROWS / 2), "{run:#}");
+    let kept = &run["quarantine"];
+    assert_eq!((&kept["of"], &kept["capped"]), (&json!(ROWS / 2), &json!(true)), "{kept:#}");
+    assert!(kept["rows"].as_u64() > Some(500), "{kept:#}");
+}

@@ -91,6 +91,8 @@ async fn batches_are_put_in_by_key(#[case] store: Store) {
 
     // A full run makes it of the sources alone.
     let full = server.run("full", &json!({"pipeline": "events", "mode": "full"})).await;
+    let warned = full["warnings"].to_string();
+    assert!(warned.contains("merged-rows-removed") && warned.contains("2 partitions of a merged table"), "{full:#}");
     assert_eq!(full["partitions"].as_array().unwrap().iter().map(|p| p.get("base")).collect::<Vec<_>>(), [None; 3]);
     assert_eq!(listed(&server).await, BTreeMap::from([("event_date=2024-04-01".to_owned(), 1)]));
     assert_eq!(place.verify().await, None);
