@@ -137,7 +137,7 @@ mod tests {
         month     rows
         2024-01  1,000  ██
         x            7
-        -------------------
+        ------------------
         all      1,007
         ");
         assert!(table.render(2, Paint::PLAIN).lines().all(|line| line.starts_with("  ") && line == line.trim_end()));
