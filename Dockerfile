@@ -16,6 +16,7 @@ COPY src src
 COPY migrations migrations
 COPY pipelines pipelines
 COPY openapi.yaml ./
+COPY docs/problems.md docs/
 # Newer than the empty sources, so that cargo sees a change.
 RUN mkdir -p tests/it \
  && touch tests/it/main.rs src/main.rs src/lib.rs \

@@ -1,15 +1,27 @@
-//! The HTTP client behind `refrain run` and `refrain status`.
+//! The HTTP client behind the command line's verbs, and those verbs.
 //!
-//! Asking again is safe: a submission carries its key and a GET changes nothing. So whatever may have been lost on the
-//! way is asked again, a bounded number of times.
+//! Asking again is safe: a submission carries its key, a retry the attempt that it is about, and a GET or a cancellation
+//! repeated changes nothing. So whatever may have been lost or held on the way is asked again, a bounded number of times.
 
-mod command;
+mod args;
+mod screen;
+mod show;
+mod table;
+mod verbs;
 
-pub use command::{IfFailedArg, RunArgs, ServerArgs, StatusArgs, healthcheck_command, run_command, status_command};
+pub use args::{
+    CancelArgs, HistoryArgs, IfFailedArg, OnOverlapArg, PartitionsArgs, PipelinesArgs, RetryArgs, RunArgs, ServerArgs,
+    StatusArgs,
+};
+pub use table::thousands;
+pub use verbs::{
+    cancel_command, healthcheck_command, history_command, partitions_command, pipelines_command, retry_command,
+    run_command, status_command,
+};
 
 use reqwest::{Method, StatusCode, Url, header};
 use secrecy::{ExposeSecret, SecretString};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
@@ -22,8 +34,15 @@ const FIRST_PAUSE: Duration = Duration::from_millis(200);
 /// The longest pause between two tries.
 const MAX_PAUSE: Duration = Duration::from_secs(3);
 
-/// How long a call may take, beside the server's wait for a run.
-const CALL_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long the first try at a call may take, beside the server's wait for a run: an answer that is held on the way is
+/// noticed after it. Doubled with each try, up to [`LONGEST_TRY`], since a server may also be slow.
+const FIRST_TRY: Duration = Duration::from_secs(5);
+
+/// The longest that one try may take.
+const LONGEST_TRY: Duration = Duration::from_secs(60);
+
+/// How long a server may be away, as while it is started anew, before those who wait for a run give up.
+const AWAY: Duration = Duration::from_secs(60);
 
 /// How long the server may keep a waiting call, so that progress is seen about as often.
 const WAIT_SECONDS: u32 = 1;
@@ -39,11 +58,14 @@ pub enum ClientError {
         /// What is wrong with it.
         detail: String,
     },
+    /// The token cannot be sent.
+    #[error("the token cannot stand in a header: expected visible ASCII characters")]
+    Token,
     /// No answer came, however often it was tried.
-    #[error("{url} does not answer: {cause}")]
+    #[error("{server} does not answer: {cause}")]
     Unreachable {
-        /// What was called.
-        url: String,
+        /// The server.
+        server: String,
         /// The last try's error.
         cause: String,
     },
@@ -67,6 +89,17 @@ pub enum ClientError {
     },
 }
 
+impl ClientError {
+    /// Whether a later call may be answered.
+    fn may_pass(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } => true,
+            Self::Refused { status, .. } => StatusCode::from_u16(*status).is_ok_and(may_pass),
+            Self::Url { .. } | Self::Token | Self::Unreadable { .. } => false,
+        }
+    }
+}
+
 /// A submission's answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Submission {
@@ -84,6 +117,14 @@ pub struct Client {
     token: Option<SecretString>,
 }
 
+/// A request: its method, its path and what goes with it.
+struct Call<'a> {
+    method: Method,
+    path: &'a str,
+    key: Option<&'a str>,
+    body: Option<&'a Value>,
+}
+
 struct Answer {
     status: StatusCode,
     replayed: bool,
@@ -93,9 +134,15 @@ struct Answer {
 impl Client {
     /// A client of the server at `url`; `token` is sent as a bearer token.
     pub fn new(url: &str, token: Option<SecretString>) -> Result<Self, ClientError> {
-        let wrong = |detail: String| ClientError::Url { url: url.to_owned(), detail };
-        let parsed = Url::parse(url).map_err(|e| wrong(e.to_string()))?;
-        let mut builder = reqwest::Client::builder().timeout(CALL_TIMEOUT + Duration::from_secs(WAIT_SECONDS.into()));
+        let wrong = |detail: &str| ClientError::Url { url: without_user(url), detail: detail.to_owned() };
+        let parsed = Url::parse(url).map_err(|e| wrong(&e.to_string()))?;
+        if parsed.password().is_some() || !parsed.username().is_empty() {
+            return Err(wrong("found a user in it, expected a token in REFRAIN_TOKEN instead"));
+        }
+        if token.as_ref().is_some_and(|token| !token.expose_secret().bytes().all(|b| b.is_ascii_graphic())) {
+            return Err(ClientError::Token);
+        }
+        let mut builder = reqwest::Client::builder();
         if is_loopback(&parsed) {
             // A proxy of the environment does not lead to this machine.
             builder = builder.no_proxy();
@@ -104,17 +151,18 @@ impl Client {
             // Certificates are not looked for where none is needed: small machines have none.
             "http" => builder = builder.tls_certs_only([]),
             "https" => {}
-            other => return Err(wrong(format!("found the scheme {other:?}, expected http or https"))),
+            other => return Err(wrong(&format!("found the scheme {other:?}, expected http or https"))),
         }
         // Another part of the process may have installed it; either way there is one.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let http = builder.build().map_err(|e| wrong(e.to_string()))?;
+        let http = builder.build().map_err(|e| wrong(&e.to_string()))?;
         Ok(Self { http, base: url.trim_end_matches('/').to_owned(), token })
     }
 
     /// Submits a run under a key.
     pub async fn submit(&self, key: &str, body: &Value) -> Result<Submission, ClientError> {
-        let answer = self.call(Method::POST, "/runs", Some((key, body))).await?;
+        let call = Call { method: Method::POST, path: "/runs", key: Some(key), body: Some(body) };
+        let answer = self.call(&call).await?;
         Ok(Submission { replayed: answer.replayed, run: answer.body })
     }
 
@@ -125,18 +173,47 @@ impl Client {
 
     /// Whatever is at this path, which begins with a slash and is encoded already.
     pub async fn get(&self, path: &str) -> Result<Value, ClientError> {
-        Ok(self.call(Method::GET, path, None).await?.body)
+        Ok(self.call(&Call { method: Method::GET, path, key: None, body: None }).await?.body)
     }
 
-    /// Waits until the run has ended; `on_progress` sees it about every second.
+    /// Cancels a run, or asks its worker to stop.
+    pub async fn cancel(&self, id: &str) -> Result<Value, ClientError> {
+        self.post(&format!("/runs/{}/cancel", encoded(id)), &json!({})).await
+    }
+
+    /// Queues a failed or cancelled run again; as it is now where somebody else has done so meanwhile.
+    pub async fn retry(&self, id: &str) -> Result<Value, ClientError> {
+        let run = self.run(id).await?;
+        let attempts = run["attempts"].as_array().map_or(&[][..], Vec::as_slice);
+        let last = attempts.last().and_then(|attempt| attempt["number"].as_u64()).unwrap_or(0);
+        match self.post(&format!("/runs/{}/retry", encoded(id)), &json!({ "if_attempt": last })).await {
+            // An answer to this very request may have been lost, so that it was sent twice.
+            Err(ClientError::Refused { status: 409, problem, .. })
+                if matches!(state(&run), "failed" | "cancelled") && problem["state"].is_string() =>
+            {
+                self.run(id).await
+            }
+            answer => answer,
+        }
+    }
+
+    /// Waits until the run has ended; `on_progress` sees it about every second. A server that is away for a while is
+    /// waited for.
     pub async fn wait_for(&self, id: &str, mut on_progress: impl FnMut(&Value)) -> Result<Value, ClientError> {
         let path = format!("/runs/{}?wait={WAIT_SECONDS}", encoded(id));
+        let mut answered = Instant::now();
         loop {
             let asked = Instant::now();
-            let run = self.get(&path).await?;
-            on_progress(&run);
-            if has_ended(&run) {
-                return Ok(run);
+            match self.get(&path).await {
+                Ok(run) => {
+                    answered = Instant::now();
+                    on_progress(&run);
+                    if has_ended(&run) {
+                        return Ok(run);
+                    }
+                }
+                Err(error) if error.may_pass() && answered.elapsed() < AWAY => {}
+                Err(error) => return Err(error),
             }
             if asked.elapsed() < FIRST_PAUSE {
                 // A server that shuts down answers at once.
@@ -145,29 +222,39 @@ impl Client {
         }
     }
 
-    async fn call(&self, method: Method, path: &str, sent: Option<(&str, &Value)>) -> Result<Answer, ClientError> {
-        let mut pause = FIRST_PAUSE;
+    async fn post(&self, path: &str, body: &Value) -> Result<Value, ClientError> {
+        Ok(self.call(&Call { method: Method::POST, path, key: None, body: Some(body) }).await?.body)
+    }
+
+    async fn call(&self, call: &Call<'_>) -> Result<Answer, ClientError> {
+        let (mut pause, mut within) = (FIRST_PAUSE, FIRST_TRY);
         for _ in 1..MAX_TRIES {
-            match self.try_once(&method, path, sent).await {
+            match self.try_once(call, within).await {
                 Ok(answer) if !may_pass(answer.status) => return checked(answer),
                 Err(error @ ClientError::Unreadable { .. }) => return Err(error),
                 Ok(_) | Err(_) => tokio::time::sleep(pause).await,
             }
             pause = (pause * 2).min(MAX_PAUSE);
+            within = (within * 2).min(LONGEST_TRY);
         }
-        checked(self.try_once(&method, path, sent).await?)
+        checked(self.try_once(call, within).await?)
     }
 
-    async fn try_once(&self, method: &Method, path: &str, sent: Option<(&str, &Value)>) -> Result<Answer, ClientError> {
-        let url = format!("{}{path}", self.base);
-        let mut request = self.http.request(method.clone(), &url);
+    async fn try_once(&self, call: &Call<'_>, within: Duration) -> Result<Answer, ClientError> {
+        let url = format!("{}{}", self.base, call.path);
+        let mut request = self.http.request(call.method.clone(), &url);
+        request = request.timeout(within + Duration::from_secs(WAIT_SECONDS.into()));
         if let Some(token) = &self.token {
             request = request.bearer_auth(token.expose_secret());
         }
-        if let Some((key, body)) = sent {
-            request = request.header("idempotency-key", key).json(body);
+        if let Some(key) = call.key {
+            request = request.header("idempotency-key", key);
         }
-        let unreachable = |e: reqwest::Error| ClientError::Unreachable { url: url.clone(), cause: causes(&e) };
+        if let Some(body) = call.body {
+            request = request.json(body);
+        }
+        let unreachable =
+            |e: reqwest::Error| ClientError::Unreachable { server: self.base.clone(), cause: causes(&e.without_url()) };
         let response = request.send().await.map_err(unreachable)?;
         let status = response.status();
         let replayed = response.headers().get("idempotent-replayed").is_some_and(|value| value == "true");
@@ -217,6 +304,17 @@ fn encoded(segment: &str) -> String {
     percent_encoding::utf8_percent_encode(segment, percent_encoding::NON_ALPHANUMERIC).to_string()
 }
 
+/// A URL as it may be shown, also one that cannot be read: what is before an `@` may be a password.
+fn without_user(url: &str) -> String {
+    match url.rsplit_once('@') {
+        Some((before, after)) => {
+            let scheme = before.find("://").map_or("", |at| &before[..at + 3]);
+            format!("{scheme}…@{after}")
+        }
+        None => url.to_owned(),
+    }
+}
+
 fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
@@ -234,6 +332,20 @@ fn has_ended(run: &Value) -> bool {
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
     use super::*;
+
+    #[test]
+    fn what_may_be_a_password_is_not_told() {
+        let token = || Some(SecretString::from("t-0 ken"));
+        let told = |url: &str, token| Client::new(url, token).unwrap_err().to_string();
+        for (url, token) in
+            [("http://u:hunter2@127.0.0.1:1", None), ("u:hunter2@x", None), ("http://127.0.0.1", token())]
+        {
+            let told = told(url, token);
+            assert!(!told.contains("hunter2") && !told.contains("ken\""), "{told}");
+        }
+        assert!(told("http://u:hunter2@127.0.0.1:1", None).contains("REFRAIN_TOKEN"));
+        assert!(!told("http://127.0.0.1", token()).contains("t-0"));
+    }
 
     #[test]
     fn only_this_machine_is_loopback() {

@@ -1,9 +1,9 @@
 //! The verbs; no logic.
 
 use anyhow::Context;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use refrain::app::{self, FixBy, Verdict};
-use refrain::client::{self, RunArgs, StatusArgs};
+use refrain::client::{self, CancelArgs, HistoryArgs, PartitionsArgs, PipelinesArgs, RetryArgs, RunArgs, StatusArgs};
 use refrain::config::{DatabaseSettings, Settings, WorkSettings};
 use refrain::demo::{self, DemoOptions};
 use refrain::telemetry::LogFormat;
@@ -26,6 +26,12 @@ struct Cli {
     verb: Verb,
 }
 
+const COMPLETIONS_HELP: &str = "\
+Examples:
+  refrain completions bash > ~/.local/share/bash-completion/completions/refrain
+  refrain completions zsh > ~/.zfunc/_refrain        (with ~/.zfunc in fpath)
+  refrain completions fish > ~/.config/fish/completions/refrain.fish";
+
 #[derive(Subcommand)]
 enum Verb {
     /// Serve HTTP and work on runs.
@@ -42,8 +48,24 @@ enum Verb {
     },
     /// Submit a run to a server.
     Run(RunArgs),
-    /// Show a run of a server.
+    /// Show a run of a server, or the latest ones.
     Status(StatusArgs),
+    /// Cancel a run.
+    Cancel(CancelArgs),
+    /// Queue a failed or cancelled run again.
+    Retry(RetryArgs),
+    /// Show the current totals of a table, partition by partition.
+    Partitions(PartitionsArgs),
+    /// Show what a partition is, and what it was.
+    History(HistoryArgs),
+    /// Show the pipelines of a server.
+    Pipelines(PipelinesArgs),
+    /// Print the completions of a shell.
+    #[command(after_help = COMPLETIONS_HELP)]
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
     /// Hold the catalog against the files; ends with 1 where they differ, or with 3 where --fix has a run for all of it.
     Verify(Box<VerifyArgs>),
     /// Make the made-up quarter of yellow-taxi files.
@@ -152,6 +174,16 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Verb::Check { path } => return check(&path),
         Verb::Run(args) => return Ok(client::run_command(args).await),
         Verb::Status(args) => return Ok(client::status_command(args).await),
+        Verb::Cancel(args) => return Ok(client::cancel_command(args).await),
+        Verb::Retry(args) => return Ok(client::retry_command(args).await),
+        Verb::Partitions(args) => return Ok(client::partitions_command(args).await),
+        Verb::History(args) => return Ok(client::history_command(args).await),
+        Verb::Pipelines(args) => return Ok(client::pipelines_command(args).await),
+        Verb::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "refrain", &mut script);
+            std::io::stdout().write_all(&script)?;
+        }
         Verb::Verify(args) => return verify(*args).await,
         Verb::Sample { out, scale } => {
             sample::generate(&out, scale, &mut |line| {

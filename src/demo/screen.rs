@@ -1,6 +1,7 @@
 //! What the demo shows: sentences, tables and a progress bar.
 
 use super::orchestrator::{Amounts, Listing, Progress};
+use crate::client::thousands;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::Write;
 use std::time::Duration;
@@ -85,29 +86,4 @@ impl Screen {
 fn row(name: &str, rows: u64, totals: &Amounts) -> [String; 4] {
     let month = name.rsplit('=').next().unwrap_or(name);
     [month.to_owned(), thousands(&rows.to_string()), thousands(&totals.trips.to_string()), thousands(&totals.revenue)]
-}
-
-/// A number in digits with a comma before every third of its whole part.
-pub(super) fn thousands(number: &str) -> String {
-    let (sign, digits) = number.strip_prefix('-').map_or(("", number), |rest| ("-", rest));
-    let (whole, part) = digits.find('.').map_or((digits, ""), |at| digits.split_at(at));
-    let mut text = sign.to_owned();
-    for (i, digit) in whole.chars().enumerate() {
-        if i > 0 && (whole.len() - i).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text + part
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn thousands_are_set_apart() {
-        let texts = ["0", "999", "1000", "-123456", "256692373.14", "-1234.50"].map(thousands);
-        assert_eq!(texts, ["0", "999", "1,000", "-123,456", "256,692,373.14", "-1,234.50"]);
-    }
 }

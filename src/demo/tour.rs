@@ -1,7 +1,8 @@
 //! The five steps of the tour, each with what it shows and the checks that it does.
 
 use super::orchestrator::{Listing, Orchestrator, Rows, Run};
-use super::screen::{Screen, thousands};
+use super::screen::Screen;
+use crate::client::thousands;
 use crate::sample::{Contents, MonthTotals};
 use anyhow::{Context, bail, ensure};
 use reqwest::StatusCode;

@@ -77,9 +77,9 @@ pub(super) fn json<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]) -> Res
     object::read(body)
 }
 
-/// The JSON object of a request that may go without a body.
+/// The JSON object of a request that may go without a body, or with null for none.
 pub(super) fn optional_json<T: DeserializeOwned + Default>(headers: &HeaderMap, body: &[u8]) -> Result<T, Problem> {
-    if body.is_empty() { Ok(T::default()) } else { json(headers, body) }
+    if matches!(body.trim_ascii(), b"" | b"null") { Ok(T::default()) } else { json(headers, body) }
 }
 
 fn is_json(content_type: &str) -> bool {

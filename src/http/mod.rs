@@ -2,6 +2,7 @@
 
 mod answer;
 mod body;
+mod docs;
 mod health;
 mod middleware;
 mod object;
@@ -153,6 +154,7 @@ fn routes() -> OpenApiRouter<Api> {
         .merge(pipelines::routes())
         .merge(partitions::routes())
         .merge(health::routes())
+        .merge(docs::routes())
 }
 
 async fn no_such_path() -> impl IntoResponse {

@@ -22,12 +22,12 @@ pub(super) fn routes() -> OpenApiRouter<Api> {
 /// Lists the partitions of a pipeline's table with their current totals, and the sum over all of them.
 #[utoipa::path(get, path = "/pipelines/{name}/partitions", operation_id = "list_partitions", tag = "pipelines",
     params(
-        ("name" = String, Path, description = "The pipeline's name"),
+        ("name" = String, Path, description = "The pipeline's name", example = "zone_hour"),
         ("from" = Option<String>, Query, description = "From this partition on, for time partitions: a value of the \
             first partition column or a canonical key"),
         ("to" = Option<String>, Query, description = "Up to this partition, inclusive"),
         ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before"),
-        ("limit" = Option<u32>, Query, description = "The most entries of the page"),
+        ("limit" = Option<u32>, Query, description = "The most entries of the page; a server may be set to more or less", minimum = 1, maximum = 1000),
         ("If-None-Match" = Option<String>, Header, description = "The tag of an earlier answer"),
     ),
     responses(
@@ -126,8 +126,9 @@ fn read_bound(spec: &PartitionSpec, text: &str) -> Result<Bound, KeyError> {
 /// Shows one partition as it is now, with its history.
 #[utoipa::path(get, path = "/pipelines/{name}/partitions/{*key}", operation_id = "get_partition", tag = "pipelines",
     params(
-        ("name" = String, Path, description = "The pipeline's name"),
-        ("key" = String, Path, description = "The canonical key, percent-encoded once; its slashes may stay"),
+        ("name" = String, Path, description = "The pipeline's name", example = "zone_hour"),
+        ("key" = String, Path, description = "The canonical key, percent-encoded once; its slashes may stay",
+            example = "pickup_month=2024-02"),
         ("If-None-Match" = Option<String>, Header, description = "The tag of an earlier answer"),
     ),
     responses(

@@ -23,7 +23,7 @@ async fn list(State(api): State<Api>, params: Params, headers: HeaderMap) -> Res
 
 /// Shows a pipeline's definition.
 #[utoipa::path(get, path = "/pipelines/{name}", operation_id = "get_pipeline", tag = "pipelines",
-    params(("name" = String, Path, description = "The pipeline's name")),
+    params(("name" = String, Path, description = "The pipeline's name", example = "zone_hour")),
     responses(
         (status = 200, description = "The definition", body = PipelineDetail<'_>),
         (status = 404, description = "There is no such pipeline", body = ProblemDetails, content_type = "application/problem+json"),

@@ -209,7 +209,7 @@ impl Problem {
             Problem::MissingKey => "expected the header Idempotency-Key or the field `idempotency_key`, 1 to 255 \
                                     visible ASCII characters that name this piece of work"
                 .to_owned(),
-            Problem::NoSuchPath => "no route has this path; GET /openapi.yaml lists them".to_owned(),
+            Problem::NoSuchPath => "no route has this path; GET /docs lists them".to_owned(),
             Problem::NoSuchRun(id) => format!("no run has the id {id:?}"),
             Problem::NoSuchPipeline { name, known } | Problem::UnknownPipeline { name, known } => {
                 format!("found the pipeline {name:?}, expected one of: {}", known.join(", "))
@@ -372,4 +372,24 @@ pub(super) async fn render_problems(request: Request, next: Next) -> Response {
         (None, other) => Problem::Other(other),
     };
     problem.render(request_id.as_deref())
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use axum::Router;
+    use axum::body::{Body, to_bytes};
+    use axum::middleware::from_fn;
+    use axum::routing::get;
+    use tower::ServiceExt;
+
+    #[tokio::test]
+    async fn a_status_of_another_layer_becomes_a_problem() {
+        let routes = Router::new().route("/", get(async || StatusCode::IM_A_TEAPOT)).layer(from_fn(render_problems));
+        let answer = routes.oneshot(Request::get("/").body(Body::empty()).unwrap()).await.unwrap();
+        assert_eq!(answer.headers()[header::CONTENT_TYPE], MEDIA_TYPE);
+        let body: Value = serde_json::from_slice(&to_bytes(answer.into_body(), 4096).await.unwrap()).unwrap();
+        assert_eq!((&body["type"], &body["status"]), (&json!("urn:refrain:problem:http"), &json!(418)));
+    }
 }

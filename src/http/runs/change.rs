@@ -35,9 +35,13 @@ struct RetryRequest {
     responses(
         (status = 200, description = "The run is cancelled", body = RunView<'_>),
         (status = 202, description = "Its worker was asked to stop", body = RunView<'_>),
+        (status = 400, description = "The body is no JSON", body = ProblemDetails, content_type = "application/problem+json"),
         (status = 404, description = "There is no such run", body = ProblemDetails, content_type = "application/problem+json"),
         (status = 409, description = "It is being published, or it has ended otherwise", body = ProblemDetails,
             content_type = "application/problem+json"),
+        (status = 413, description = "The body is too large", body = ProblemDetails, content_type = "application/problem+json"),
+        (status = 415, description = "The body is not declared as JSON", body = ProblemDetails, content_type = "application/problem+json"),
+        (status = 422, description = "The body is not valid", body = ProblemDetails, content_type = "application/problem+json"),
         (status = 503, description = "The database does not answer, or not in time", body = ProblemDetails, content_type = "application/problem+json"),
     ),
 )]
@@ -72,9 +76,12 @@ pub(super) async fn cancel(
         (status = 202, description = "The run is queued", body = RunView<'_>, headers(
             ("Location" = String, description = "Where the run is"),
         )),
+        (status = 400, description = "The body is no JSON", body = ProblemDetails, content_type = "application/problem+json"),
         (status = 404, description = "There is no such run", body = ProblemDetails, content_type = "application/problem+json"),
         (status = 409, description = "It has not failed and was not cancelled, its last attempt is another, the \
             pipeline no longer has what it names, the table has another layout, or other runs are in the way of one that was not to wait", body = ProblemDetails, content_type = "application/problem+json"),
+        (status = 413, description = "The body is too large", body = ProblemDetails, content_type = "application/problem+json"),
+        (status = 415, description = "The body is not declared as JSON", body = ProblemDetails, content_type = "application/problem+json"),
         (status = 422, description = "The body is not valid", body = ProblemDetails, content_type = "application/problem+json"),
         (status = 503, description = "The database does not answer, or not in time", body = ProblemDetails, content_type = "application/problem+json"),
     ),

@@ -24,7 +24,7 @@ const KNOWN: [&str; 7] = ["pipeline", "state", "partition", "created_after", "cr
         ("created_after" = Option<String>, Query, description = "Accepted after this RFC 3339 time"),
         ("created_before" = Option<String>, Query, description = "Accepted before this RFC 3339 time"),
         ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before"),
-        ("limit" = Option<u32>, Query, description = "The most entries of the page"),
+        ("limit" = Option<u32>, Query, description = "The most entries of the page; a server may be set to more or less", minimum = 1, maximum = 1000),
     ),
     responses(
         (status = 200, description = "A page of runs", body = RunList<'_>),

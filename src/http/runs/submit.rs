@@ -23,7 +23,8 @@ const MAX_LOOKS: usize = 5;
 /// Submits a run under a key.
 ///
 /// The same request under the same key gives back the run that the first one made. Another request under it is refused.
-#[utoipa::path(post, path = "/runs", operation_id = "submit_run", tag = "runs", request_body = SubmitRequest,
+#[utoipa::path(post, path = "/runs", operation_id = "submit_run", tag = "runs",
+    request_body(content = SubmitRequest, example = json!({"pipeline": "zone_hour", "partitions": ["2024-02"]})),
     params((
         "Idempotency-Key" = Option<String>, Header,
         description = "1 to 255 visible ASCII characters, bare or quoted; or the field `idempotency_key`",

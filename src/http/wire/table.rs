@@ -80,6 +80,7 @@ struct ClearedView<'a> {
     /// The canonical key.
     partition: &'a str,
     /// 0
+    #[schema(maximum = 0)]
     rows: u64,
 }
 

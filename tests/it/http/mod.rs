@@ -1,6 +1,7 @@
 //! The HTTP interface: the router as it is served, over a SQLite file of its own.
 
 mod client;
+mod docs;
 mod faulty;
 mod hostile;
 mod layers;

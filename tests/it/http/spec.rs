@@ -29,6 +29,7 @@ fn every_path_of_the_design_is_described() {
     assert_eq!(
         paths,
         [
+            "/docs",
             "/healthz",
             "/metrics",
             "/openapi.json",

@@ -3,6 +3,7 @@
 mod backup;
 mod bad_input;
 mod cancel;
+mod cli;
 mod crash;
 mod database;
 mod files;
