@@ -1,6 +1,7 @@
 //! The HTTP interface: the router as it is served, over a SQLite file of its own.
 
 mod client;
+mod data;
 mod faulty;
 mod hostile;
 mod layers;
@@ -11,6 +12,8 @@ mod runs;
 mod spec;
 mod submit;
 mod worker;
+
+pub(crate) use data::Shelf;
 
 use axum::Router;
 use axum::body::Body;
@@ -87,6 +90,7 @@ struct App {
     api: Api,
     store: Arc<dyn RunStore>,
     checks: Checks,
+    shelf: Arc<Shelf>,
     clock: Arc<Mutex<DateTime<Utc>>>,
     _folder: TempDir,
 }
@@ -111,8 +115,10 @@ impl App {
         let store: Arc<dyn RunStore> = Arc::new(SqliteStore::open(&folder.path().join("db"), options).await.unwrap());
         let checks = Checks::default();
         let seen = Arc::clone(&checks);
+        let shelf = Arc::new(Shelf::default());
         let api = Api {
             store: Arc::clone(&store),
+            files: shelf.clone(),
             pipelines: Arc::new(parsed(pipelines)),
             limits,
             readiness: Arc::new(move || {
@@ -123,7 +129,7 @@ impl App {
             faults: Faults::default(),
             shutdown: CancellationToken::new(),
         };
-        Self { router: router(api.clone()), api, store, checks, clock, _folder: folder }
+        Self { router: router(api.clone()), api, store, checks, shelf, clock, _folder: folder }
     }
 
     /// The same service with other pipelines, as after a change of the files and a restart.

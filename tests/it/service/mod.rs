@@ -4,6 +4,7 @@ mod backup;
 mod bad_input;
 mod cancel;
 mod crash;
+mod data;
 mod database;
 mod files;
 mod foreign;
