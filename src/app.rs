@@ -1,5 +1,6 @@
 //! Wires the parts, spawns named tasks, and shuts down in order.
 
+mod files;
 mod fix;
 mod health;
 mod inspect;
@@ -116,9 +117,11 @@ pub async fn start(settings: Settings) -> anyhow::Result<Running> {
     let metrics = telemetry::metrics();
     http::describe_metrics();
     let limits = &settings.limits;
+    let files = files::Files::new(Arc::clone(&store), &settings.database, warehouse.clone(), limits)?;
     let api = Api {
         store: Arc::clone(&store),
         pipelines: Arc::clone(&pipelines),
+        files: Arc::new(files),
         limits: Limits {
             max_body_bytes: limits.max_body_bytes,
             max_partitions_per_run: limits.max_partitions_per_run,

@@ -56,6 +56,14 @@ pub struct LimitSettings {
     #[arg(long, env = "REFRAIN_REQUEST_TIMEOUT_SECONDS", default_value_t = 30, value_name = "SECONDS")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     pub request_timeout_seconds: u64,
+    /// The most partition files whose rows are read for clients at the same time, each by a process of its own.
+    #[arg(long, env = "REFRAIN_MAX_READERS", default_value_t = 4, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub max_readers: u32,
+    /// The memory for the data of one such process, in MiB.
+    #[arg(long, env = "REFRAIN_READER_MEMORY_MB", default_value_t = 1_024, value_name = "MIB")]
+    #[arg(value_parser = clap::value_parser!(u64).range(64..))]
+    pub reader_memory_mb: u64,
 }
 
 /// How runs are worked on.
@@ -160,6 +168,8 @@ impl Settings {
                 max_page: 1_000,
                 max_wait_seconds: 60,
                 request_timeout_seconds: 30,
+                max_readers: 4,
+                reader_memory_mb: 1_024,
             },
         }
     }

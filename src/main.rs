@@ -90,6 +90,12 @@ enum Verb {
     /// One run's computation, started by a worker.
     #[command(hide = true)]
     Engine,
+    /// One partition's rows for a client, started by a server.
+    #[command(hide = true)]
+    Extract {
+        /// What is asked, as JSON.
+        request: String,
+    },
 }
 
 #[derive(Args)]
@@ -138,8 +144,10 @@ struct DemoArgs {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    if let Verb::Engine = cli.verb {
-        return engine::serve_child();
+    match &cli.verb {
+        Verb::Engine => return engine::serve_child(),
+        Verb::Extract { request } => return engine::serve_extract(request),
+        _ => {}
     }
     let ended =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the runtime").and_then(
@@ -196,7 +204,7 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         }
         Verb::Openapi => write!(std::io::stdout(), "{}", http::openapi().to_yaml()?)?,
         Verb::Healthcheck { listen } => return Ok(client::healthcheck_command(listen).await),
-        Verb::Engine => {}
+        Verb::Engine | Verb::Extract { .. } => {}
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -31,14 +31,14 @@ const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 const DYING: Duration = Duration::from_secs(2);
 /// What is between the steps of a query, each as short as may be: they hold row groups, and so most of the memory of a query
 /// over wide rows, and longer ones do not make it faster.
-const LEAN: [(&str, &str); 3] = [
+pub(super) const LEAN: [(&str, &str); 3] = [
     ("POLARS_ROW_GROUP_PREFETCH_SIZE", "1"),
     ("POLARS_DEFAULT_DISTRIBUTOR_BUFFER_SIZE", "1"),
     ("POLARS_DEFAULT_LINEARIZER_BUFFER_SIZE", "1"),
 ];
 /// Where memory has a limit, freed blocks of 128 KiB and more go back at once: kept for later in many places, they are most of
 /// what a query seems to take. Giving back takes time, so that without a limit they are kept.
-const GIVE_BACK: (&str, &str) = ("MALLOC_MMAP_THRESHOLD_", "131072");
+pub(super) const GIVE_BACK: (&str, &str) = ("MALLOC_MMAP_THRESHOLD_", "131072");
 /// How much of the child's last words is kept.
 const LAST_WORDS_BYTES: usize = 4096;
 
@@ -161,7 +161,7 @@ async fn stop(child: &mut Child, answer: &Result<Option<Message>, EngineError>) 
 }
 
 /// Reads what the child says on its standard error, so that it never waits to say it, and keeps the end.
-async fn last_words(mut errors: ChildStderr) -> Vec<u8> {
+pub(super) async fn last_words(mut errors: ChildStderr) -> Vec<u8> {
     let mut words = Vec::new();
     let mut more = [0; LAST_WORDS_BYTES];
     while let Ok(read @ 1..) = errors.read(&mut more).await {
@@ -223,7 +223,7 @@ pub fn serve_child() -> ExitCode {
 /// Terminals and supervisors send their signals to the parent's whole group. When a shutdown lets an attempt go on, it is
 /// for the parent to say when its engine ends; so the first signal must not end it as if it had died. Nor must the signal
 /// of a file that reaches the limit of its size: the write fails, and the engine says which.
-fn leave_signals_to_the_parent() {
+pub(super) fn leave_signals_to_the_parent() {
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
     let _inside = runtime.enter();
     let file_size = SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw());
@@ -257,7 +257,7 @@ fn end_with_the_parent() {
 }
 
 /// Limits private memory, not the address space: the sources are mapped. Allocations beyond it abort the process.
-fn limit_memory(megabytes: u64) {
+pub(super) fn limit_memory(megabytes: u64) {
     let bytes = megabytes.saturating_mul(1 << 20);
     let limit = rustix::process::Rlimit { current: Some(bytes), maximum: Some(bytes) };
     let _ = rustix::process::setrlimit(rustix::process::Resource::Data, limit);

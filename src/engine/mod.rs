@@ -2,11 +2,13 @@
 
 mod child;
 mod error;
+mod extract;
 mod polars;
 mod text;
 mod web;
 
 pub use child::{ChildEngine, serve_child};
+pub use extract::{Extract, ExtractError, Extracted, Extractor, RowFormat, serve_extract};
 pub use web::WebSettings;
 
 use crate::partition::PartitionKey;

@@ -8,6 +8,7 @@ mod checkpoints;
 mod contract;
 mod convert;
 mod exact;
+mod extract;
 mod fetch;
 mod files;
 mod lower;
@@ -43,6 +44,8 @@ use split::{sorted, split};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+
+pub(super) use extract::extract;
 
 /// Hears how far the attempt is; `rows_read` moves by itself while rows are read.
 pub(super) trait Listener {

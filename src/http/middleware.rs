@@ -5,7 +5,7 @@ use super::{Api, METRIC_REQUEST_SECONDS, METRIC_REQUESTS, REQUEST_ID, body};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderValue, Method, header};
+use axum::http::{Extensions, HeaderMap, HeaderValue, Method, StatusCode, Version, header};
 use axum::middleware::{Next, from_fn, from_fn_with_state, map_request};
 use axum::response::{IntoResponse, Response};
 use std::any::Any;
@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use tower::ServiceBuilder;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::compression::CompressionLayer;
+use tower_http::compression::predicate::{DefaultPredicate, Predicate};
 use tower_http::request_id::{MakeRequestUuid, PropagateRequestIdLayer, SetRequestIdLayer};
 use tower_http::sensitive_headers::SetSensitiveRequestHeadersLayer;
 use tower_http::trace::{DefaultOnFailure, DefaultOnResponse, TraceLayer};
@@ -42,7 +43,7 @@ pub(super) fn around(routes: Router<Api>, api: &Api) -> Router<Api> {
             .layer(from_fn(measure))
             // Outside the problems, since their bodies are rewritten while they are still plain.
             .layer(from_fn(tell_encodings_apart))
-            .layer(CompressionLayer::new())
+            .layer(CompressionLayer::new().compress_when(DefaultPredicate::new().and(has_no_ranges)))
             .layer(from_fn(render_problems))
             .layer(CatchPanicLayer::custom(on_panic))
             // Outside the body, which has a time limit of its own inside the same bound.
@@ -130,6 +131,11 @@ fn refuses_plain(value: &HeaderValue) -> bool {
         let weight = parts.find_map(|part| part.strip_prefix("q=").and_then(|q| q.trim().parse::<f32>().ok()));
         plain && weight == Some(0.0)
     })
+}
+
+/// Ranges are of the bytes as they are, and so is the tag that they are asked under.
+fn has_no_ranges(_: StatusCode, _: Version, headers: &HeaderMap, _: &Extensions) -> bool {
+    !headers.contains_key(header::ACCEPT_RANGES)
 }
 
 fn on_panic(panic: Box<dyn Any + Send + 'static>) -> Response {

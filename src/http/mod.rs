@@ -2,6 +2,7 @@
 
 mod answer;
 mod body;
+mod data;
 mod docs;
 mod health;
 mod middleware;
@@ -28,6 +29,7 @@ use utoipa::OpenApi as _;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
+pub use data::{FilesError, OpenedFile, PartitionFiles, RowStream, RowsAs, RowsAsked};
 pub use runs::{IfFailed, PartitionAsked, SubmitRequest};
 
 /// Counts requests by `method`, `route` and `status`.
@@ -108,6 +110,8 @@ pub struct Api {
     pub store: Arc<dyn RunStore>,
     /// The pipelines as they are now.
     pub pipelines: Arc<Pipelines>,
+    /// The files of partitions.
+    pub files: Arc<dyn PartitionFiles>,
     /// How much one request may ask for.
     pub limits: Limits,
     /// What `/readyz` shows.
@@ -153,6 +157,7 @@ fn routes() -> OpenApiRouter<Api> {
         .merge(runs::routes())
         .merge(pipelines::routes())
         .merge(partitions::routes())
+        .merge(data::routes())
         .merge(health::routes())
         .merge(docs::routes())
 }

@@ -1,6 +1,6 @@
 //! Errors as RFC 9457 problem details. Nothing but this file knows an error's status.
 
-use super::{Check, REQUEST_ID};
+use super::{Check, FilesError, REQUEST_ID};
 use crate::run::{RunId, State};
 use crate::store::StoreError;
 use axum::Json;
@@ -95,6 +95,24 @@ pub enum Problem {
         /// The canonical key asked for.
         partition: String,
     },
+    /// The partition can be had in none of the formats that the request takes.
+    NotAcceptable {
+        /// The media types that there are.
+        available: Vec<&'static str>,
+    },
+    /// The file, of so many bytes, ends before the range.
+    RangeNotSatisfiable(u64),
+    /// The partition's file is not the one that the catalog has.
+    FileDiffers {
+        /// The pipeline.
+        pipeline: String,
+        /// The partition.
+        partition: String,
+    },
+    /// As many files are read for clients as may be.
+    TooManyReaders(String),
+    /// The warehouse cannot be read.
+    FilesUnavailable,
     /// The path has no such method.
     MethodNotAllowed,
     /// The client was too slow to send its body.
@@ -175,6 +193,17 @@ impl Problem {
             Problem::MethodNotAllowed => {
                 (S::METHOD_NOT_ALLOWED, "method-not-allowed", "The path does not have this method")
             }
+            Problem::NotAcceptable { .. } => {
+                (S::NOT_ACCEPTABLE, "not-acceptable", "The partition does not come in that format")
+            }
+            Problem::RangeNotSatisfiable(_) => {
+                (S::RANGE_NOT_SATISFIABLE, "range-not-satisfiable", "The file ends before the range")
+            }
+            Problem::FileDiffers { .. } => {
+                (S::SERVICE_UNAVAILABLE, "file-differs", "The file is not the one that the catalog has")
+            }
+            Problem::TooManyReaders(_) => (S::SERVICE_UNAVAILABLE, "too-many-readers", "Too many files are being read"),
+            Problem::FilesUnavailable => (S::SERVICE_UNAVAILABLE, "files-unavailable", "The warehouse cannot be read"),
             Problem::SlowBody(_) => (S::REQUEST_TIMEOUT, "slow-body", "The body did not arrive in time"),
             Problem::InvalidState { .. } => (S::CONFLICT, "invalid-state", "The run's state does not allow it"),
             Problem::OverlappingRuns(_) => (S::CONFLICT, "overlapping-runs", "Other runs are in the way"),
@@ -244,6 +273,18 @@ impl Problem {
                 "the run {run_id} was submitted under this key with other {}; a new request needs a new key",
                 fields.join(" and ")
             ),
+            Problem::NotAcceptable { available } => {
+                format!("found none of the formats in the header Accept, expected one of: {}", available.join(", "))
+            }
+            Problem::RangeNotSatisfiable(bytes) => {
+                format!("found a range that begins after the end, expected one within the {bytes} bytes of the file")
+            }
+            Problem::FileDiffers { pipeline, partition } => format!(
+                "the file of partition {partition} of {pipeline} is not the one that the catalog has: a run is publishing it at this \
+                 moment, or others have changed it; ask again, and where it stays so, `refrain verify` says what is wrong"
+            ),
+            Problem::TooManyReaders(text) => format!("{text}; ask again when one of them has ended"),
+            Problem::FilesUnavailable => "the log has the cause under the request id".to_owned(),
             Problem::Internal => "the log has the cause under the request id".to_owned(),
             Problem::Unavailable => {
                 "whether the request was done is unknown; ask again with the same idempotency key".to_owned()
@@ -270,6 +311,8 @@ impl Problem {
             Problem::NoSuchPipeline { known, .. } | Problem::UnknownPipeline { known, .. } => {
                 json!({ "pipelines": known })
             }
+            Problem::NotAcceptable { available } => json!({ "available": available }),
+            Problem::RangeNotSatisfiable(bytes) => json!({ "bytes": bytes }),
             Problem::InvalidState { run_id, state, .. } => json!({ "run_id": run_id, "state": state }),
             Problem::OverlappingRuns(runs) => json!({ "run_ids": runs }),
             Problem::DefinitionChanged { run_id, .. } => json!({ "run_id": run_id }),
@@ -294,8 +337,18 @@ impl Problem {
     }
 
     fn retry_after_seconds(&self) -> Option<u32> {
-        matches!(self, Problem::Unavailable | Problem::NoRoom | Problem::NotReady(_) | Problem::TimedOut(_))
-            .then_some(1)
+        use Problem as P;
+        let passes = matches!(
+            self,
+            P::Unavailable
+                | P::NoRoom
+                | P::NotReady(_)
+                | P::TimedOut(_)
+                | P::FileDiffers { .. }
+                | P::TooManyReaders(_)
+                | P::FilesUnavailable
+        );
+        passes.then_some(1)
     }
 
     /// The answer; with the request's id where the cause is only in the log.
@@ -319,6 +372,11 @@ impl Problem {
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         if let Some(seconds) = self.retry_after_seconds() {
             headers.insert(header::RETRY_AFTER, seconds.into());
+        }
+        if let Problem::RangeNotSatisfiable(bytes) = self
+            && let Ok(range) = HeaderValue::from_str(&format!("bytes */{bytes}"))
+        {
+            headers.insert(header::CONTENT_RANGE, range);
         }
         response.extensions_mut().insert(self.clone());
         response
@@ -345,6 +403,23 @@ impl From<StoreError> for Problem {
             }
             other => {
                 tracing::error!(error = %other, "the database could not serve a request");
+                Problem::Internal
+            }
+        }
+    }
+}
+
+impl From<FilesError> for Problem {
+    /// Withholds what the disk and the engine say, which goes to the log under the request's span.
+    fn from(error: FilesError) -> Self {
+        match error {
+            FilesError::Busy(text) => Problem::TooManyReaders(text),
+            FilesError::Unavailable(cause) => {
+                tracing::warn!(error = cause, "the warehouse cannot be read");
+                Problem::FilesUnavailable
+            }
+            FilesError::UnknownColumns(cause) | FilesError::Unreadable(cause) => {
+                tracing::error!(error = cause, "a partition's file cannot be read");
                 Problem::Internal
             }
         }

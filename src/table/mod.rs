@@ -17,6 +17,7 @@
 mod disk;
 mod error;
 mod identity;
+mod live;
 mod lock;
 mod look;
 mod manifest;
@@ -28,6 +29,7 @@ mod swap;
 mod verify;
 
 pub use error::{IdentityError, TableError};
+pub use live::{Digests, LiveFile};
 pub use lock::{Holder, PublishLock};
 pub use look::ForeignFile;
 pub use manifest::MANIFEST_FILE;

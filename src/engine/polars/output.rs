@@ -1,6 +1,7 @@
 //! Partition files: fixed writer settings, no time, host or run in them, hashed while they are written, and synced.
 
 mod csv;
+mod json;
 mod parquet;
 
 use crate::engine::EngineError;
@@ -8,6 +9,8 @@ use crate::engine::error::{compute_failure, service_failure};
 use crate::pipeline::{Output, OutputFormat};
 use ::polars::prelude as pl;
 use csv::CsvFile;
+pub(super) use csv::{Cells, text as csv_text};
+pub(super) use json::{json_text, write_json};
 use parquet::{ParquetFile, Settings};
 use sha2::{Digest, Sha256};
 use std::fmt::Display;

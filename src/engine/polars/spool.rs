@@ -115,7 +115,8 @@ fn frame(columns: &[Column], batch: Batch) -> pl::PolarsResult<pl::DataFrame> {
     pl::DataFrame::new(height, out)
 }
 
-fn typed(column: &Column, values: Values) -> pl::PolarsResult<pl::Column> {
+/// A column of a batch, in the type in which its inner values are stored.
+pub(super) fn typed(column: &Column, values: Values) -> pl::PolarsResult<pl::Column> {
     let name = column.name.as_str();
     let plain = match values {
         Values::Bool(values) => pl::Series::new(name.into(), values),

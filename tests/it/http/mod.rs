@@ -1,6 +1,7 @@
 //! The HTTP interface: the router as it is served, over a SQLite file of its own.
 
 mod client;
+mod data;
 mod docs;
 mod faulty;
 mod hostile;
@@ -12,6 +13,8 @@ mod runs;
 mod spec;
 mod submit;
 mod worker;
+
+pub(crate) use data::Shelf;
 
 use axum::Router;
 use axum::body::Body;
@@ -88,6 +91,7 @@ struct App {
     api: Api,
     store: Arc<dyn RunStore>,
     checks: Checks,
+    shelf: Arc<Shelf>,
     clock: Arc<Mutex<DateTime<Utc>>>,
     _folder: TempDir,
 }
@@ -112,8 +116,10 @@ impl App {
         let store: Arc<dyn RunStore> = Arc::new(SqliteStore::open(&folder.path().join("db"), options).await.unwrap());
         let checks = Checks::default();
         let seen = Arc::clone(&checks);
+        let shelf = Arc::new(Shelf::default());
         let api = Api {
             store: Arc::clone(&store),
+            files: shelf.clone(),
             pipelines: Arc::new(parsed(pipelines)),
             limits,
             readiness: Arc::new(move || {
@@ -124,7 +130,7 @@ impl App {
             faults: Faults::default(),
             shutdown: CancellationToken::new(),
         };
-        Self { router: router(api.clone()), api, store, checks, clock, _folder: folder }
+        Self { router: router(api.clone()), api, store, checks, shelf, clock, _folder: folder }
     }
 
     /// The same service with other pipelines, as after a change of the files and a restart.

@@ -36,6 +36,7 @@ fn every_path_of_the_design_is_described() {
             "/openapi.yaml",
             "/pipelines",
             "/pipelines/{name}",
+            "/pipelines/{name}/data/{key}",
             "/pipelines/{name}/partitions",
             "/pipelines/{name}/partitions/{key}",
             "/readyz",

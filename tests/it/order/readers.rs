@@ -128,6 +128,7 @@ fn api(bed: &Bed, reader: usize) -> Router {
     router(Api {
         faults: refrain::fault::Faults::default(),
         store: super::store_of(bed, reader / 2),
+        files: Arc::new(crate::http::Shelf::default()),
         pipelines: Arc::new([(definition.name.clone(), Arc::new(definition))].into()),
         limits: Limits::default(),
         readiness: Arc::new(|| async { Vec::new() }.boxed()),

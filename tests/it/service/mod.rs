@@ -5,6 +5,7 @@ mod bad_input;
 mod cancel;
 mod cli;
 mod crash;
+mod data;
 mod database;
 mod files;
 mod foreign;

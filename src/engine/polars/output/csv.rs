@@ -126,7 +126,7 @@ impl Write for Encoder {
 }
 
 /// The values of a column.
-enum Cells {
+pub(in crate::engine::polars) enum Cells {
     Bool(pl::BooleanChunked),
     Int(pl::Int64Chunked),
     UInt(pl::UInt64Chunked),
@@ -140,7 +140,7 @@ enum Cells {
 }
 
 impl Cells {
-    fn of(column: &pl::Column) -> pl::PolarsResult<Self> {
+    pub(in crate::engine::polars) fn of(column: &pl::Column) -> pl::PolarsResult<Self> {
         let series = column.as_materialized_series().rechunk();
         let physical = series.to_physical_repr();
         Ok(match series.dtype() {
@@ -163,7 +163,7 @@ impl Cells {
     }
 
     /// Writes a value; false for null, which is nothing.
-    fn write(&self, row: usize, out: &mut Vec<u8>) -> pl::PolarsResult<bool> {
+    pub(in crate::engine::polars) fn write(&self, row: usize, out: &mut Vec<u8>) -> pl::PolarsResult<bool> {
         macro_rules! value {
             ($cells:expr) => {
                 match $cells.get(row) {
@@ -212,7 +212,7 @@ impl Cells {
 }
 
 /// A text, in quotes where RFC 4180 needs them, and where it is empty.
-fn text(value: &str, out: &mut Vec<u8>) {
+pub(in crate::engine::polars) fn text(value: &str, out: &mut Vec<u8>) {
     let bytes = value.as_bytes();
     let plain = !bytes.is_empty() && !bytes.iter().any(|byte| matches!(byte, b',' | b'"' | b'\n' | b'\r'));
     if plain {
