@@ -7,7 +7,7 @@ mod report;
 mod retry;
 mod totals;
 
-pub use fingerprint::{Asked, AskedPartitions, Fingerprint, OnOverlap};
+pub use fingerprint::{Asked, AskedPartitions, Fingerprint, OnOverlap, Only};
 pub use outcome::{Action, Base, Decided, ForeignFiles, Outcome, decide};
 pub use part_file::PartFile;
 pub use report::{Progress, Quarantine, RowCounts, SourceFile, Stage, StagedPartition, Warning};
@@ -345,6 +345,8 @@ pub struct Run {
     pub mode: Mode,
     /// Where it is.
     pub state: State,
+    /// What was asked.
+    pub asked: Asked,
     /// Its partitions in the order of their keys; for `full` known from the decision on.
     pub partitions: Vec<RunPartition>,
     /// The report's row counts, from the decision on.

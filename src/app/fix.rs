@@ -6,7 +6,7 @@ use crate::config::DatabaseSettings;
 use crate::http::Pipelines;
 use crate::partition::PartitionKey;
 use crate::pipeline::Definition;
-use crate::run::{Asked, AskedPartitions, IdempotencyKey, Mode, OnOverlap, PartFile, Principal, RunId, State};
+use crate::run::{Asked, AskedPartitions, IdempotencyKey, Mode, PartFile, Principal, RunId, State};
 use crate::store::{
     NewRun, PostgresOptions, PostgresStore, RunStore, SqliteOptions, SqliteStore, StoredDefinition, Submitted,
 };
@@ -204,12 +204,7 @@ async fn in_database(
         id: RunId::new(),
         principal: Principal::default(),
         idempotency_key: key,
-        asked: Asked {
-            pipeline: definition.pipeline.clone(),
-            mode: Mode::Overwrite,
-            partitions: AskedPartitions(vec![partition.clone()]),
-            on_overlap: OnOverlap::Wait,
-        },
+        asked: Asked::new(&definition.pipeline, Mode::Overwrite, AskedPartitions(vec![partition.clone()])),
         definition,
     };
     match store.submit(&run).await? {

@@ -68,6 +68,13 @@ impl Params {
         Ok(found.unwrap_or(default.min(max)))
     }
 
+    /// Whether a parameter says so.
+    pub(super) fn flag(&self, name: &str) -> Result<bool, Problem> {
+        let found = self
+            .read(name, |text| text.parse::<bool>().map_err(|_| format!("found {text:?}, expected true or false")))?;
+        Ok(found.unwrap_or(false))
+    }
+
     /// A moment.
     pub(super) fn moment(&self, name: &str) -> Result<Option<DateTime<Utc>>, Problem> {
         self.read(name, |text| match DateTime::parse_from_rfc3339(text) {

@@ -25,7 +25,8 @@ pub use sqlite::{Clock, SqliteOptions, SqliteStore};
 use crate::partition::PartitionKey;
 use crate::run::{
     AttemptOutcome, CatalogEntry, ClaimToken, Decided, DefinitionHash, Fingerprint, HistoryEntry, IdempotencyKey,
-    Principal, Progress, Quarantine, RowCounts, Run, RunError, RunId, RunSummary, SourceFile, State, Totals, Warning,
+    Principal, Progress, Quarantine, RowCounts, Run, RunError, RunId, RunSummary, Scope, SourceFile, State, Totals,
+    Warning,
 };
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
@@ -86,7 +87,7 @@ pub struct NewRun {
     pub principal: Principal,
     /// Its key.
     pub idempotency_key: IdempotencyKey,
-    /// What was asked; the scope is `asked.partitions`.
+    /// What was asked; the scope is `asked.partitions`, or those among them that `asked.only` picks.
     pub asked: crate::run::Asked,
     /// The current definition; stored unless it is there already.
     pub definition: StoredDefinition,
@@ -380,8 +381,12 @@ pub trait RunStore: Send + Sync {
     async fn known_key(&self, principal: &Principal, key: &IdempotencyKey) -> StoreResult<Option<KnownKey>>;
 
     /// Accepts a run: its row is the queue entry and the idempotency record. Whether its key is taken comes before whether
-    /// others overlap it.
+    /// others overlap it. Which of the partitions asked for are picked is settled here; where none is, the run has succeeded.
     async fn submit(&self, run: &NewRun) -> StoreResult<Submitted>;
+
+    /// The runs that have not ended and overlap a scope of a pipeline, in their order, at most `limit`: a run that was
+    /// accepted now would wait for them.
+    async fn overlapping(&self, pipeline: &str, scope: &Scope, limit: u32) -> StoreResult<Vec<(RunId, State)>>;
 
     /// Where a run is.
     async fn state(&self, id: RunId) -> StoreResult<Option<State>>;

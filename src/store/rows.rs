@@ -149,6 +149,7 @@ pub(super) fn run(row: &Row, partitions: &[Row], attempts: &[Row]) -> StoreResul
         pipeline: row.text("pipeline")?,
         mode: mode(row)?,
         state: state(row)?,
+        asked: row.json("asked")?,
         partitions: partitions.iter().map(run_partition).collect::<StoreResult<_>>()?,
         rows: row.optional_json("rows")?,
         sources: row.json("sources")?,

@@ -34,6 +34,9 @@ pub(super) struct Statements {
     pub(super) asked: &'static str,
     /// Other runs that have not ended and overlap the run, in their order. 1 run, 2 limit.
     pub(super) overlapping_runs: &'static str,
+    /// Runs that have not ended and overlap what might be asked, in their order. 1 pipeline, 2 list of keys or null for the
+    /// whole table, 3 limit.
+    pub(super) overlapping_scope: &'static str,
     /// 1 principal, 2 key.
     pub(super) known_key: &'static str,
     /// A run's control state, and nobody else moves it until the transaction ends. 1 run.
@@ -114,6 +117,8 @@ pub(super) struct Statements {
     pub(super) page: &'static str,
     /// 1 pipeline, 2 list of keys or null for all.
     pub(super) entries: &'static str,
+    /// The definition of each of the catalog's entries. 1 pipeline, 2 list of keys or null for all.
+    pub(super) made_by: &'static str,
     /// The definitions that the catalog's entries are right for. 1 pipeline.
     pub(super) table_definitions: &'static str,
     /// 1 pipeline, 2 partition, 3 limit.

@@ -77,6 +77,18 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
             ))
         order by o.sequence
         limit ?2",
+    overlapping_scope: r"
+        select o.id, o.state
+        from runs o indexed by runs_active
+        where o.pipeline = ?1
+            and o.state in ('queued', 'running', 'committing')
+            and (?2 is null or o.mode = 'full' or exists (
+                select 1
+                from reservations theirs
+                where theirs.run_id = o.id and theirs.partition in (select value from json_each(?2))
+            ))
+        order by o.sequence
+        limit ?3",
     known_key: r"
         select r.id, r.asked, r.fingerprint, d.hash, d.pipeline, d.text
         from runs r join definitions d on d.hash = r.accepted_with
@@ -215,7 +227,7 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         )",
     run_state: r"select state from runs where id = ?1",
     run: r"
-        select id, principal, idempotency_key, pipeline, mode, state, definition, sequence, cancel_requested, progress, error, rows,
+        select id, principal, idempotency_key, pipeline, mode, asked, state, definition, sequence, cancel_requested, progress, error, rows,
             sources, warnings, quarantine, created_at, started_at, ended_at, due_at
         from runs
         where id = ?1",
@@ -251,6 +263,10 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         from catalog
         where pipeline = ?1 and (?2 is null or partition in (select value from json_each(?2)))
         order by partition",
+    made_by: r"
+        select partition, definition
+        from catalog
+        where pipeline = ?1 and (?2 is null or partition in (select value from json_each(?2)))",
     table_definitions: r"
         select hash, pipeline, text
         from definitions

@@ -1,7 +1,7 @@
 //! What is asked and changes nothing. Each answer is from one snapshot.
 
 use crate::partition::PartitionKey;
-use crate::run::{CatalogEntry, ClaimToken, HistoryEntry, Quarantine, Run, RunId, RunSummary, State, Totals};
+use crate::run::{CatalogEntry, ClaimToken, HistoryEntry, Quarantine, Run, RunId, RunSummary, Scope, State, Totals};
 use crate::store::tx::{Tx, json, values};
 use crate::store::{
     Listing, PartitionFilter, QuarantineFile, QueueDepth, RunFilter, StagingVerdict, StoreError, StoreResult,
@@ -22,6 +22,20 @@ pub(super) async fn ping(tx: &mut Tx) -> StoreResult<()> {
 pub(super) async fn identity(tx: &mut Tx) -> StoreResult<(Uuid, Option<Uuid>)> {
     let row = tx.one(tx.sql.identity, Vec::new()).await?;
     Ok((row.id("database_id")?, row.optional_id("warehouse_id")?))
+}
+
+pub(super) async fn overlapping(
+    tx: &mut Tx,
+    pipeline: &str,
+    scope: &Scope,
+    limit: u32,
+) -> StoreResult<Vec<(RunId, State)>> {
+    let keys = match scope {
+        Scope::Full => None,
+        Scope::Partitions(keys) => Some(json(keys)?),
+    };
+    let rows = tx.rows(tx.sql.overlapping_scope, values![pipeline, keys, limit]).await?;
+    rows.iter().map(|row| Ok((RunId(row.id("id")?), rows::state(row)?))).collect()
 }
 
 pub(super) async fn state(tx: &mut Tx, id: RunId) -> StoreResult<Option<State>> {

@@ -1,12 +1,14 @@
 //! What requests do to runs: submit, cancel, retry.
 
 use super::{lock, read, save};
-use crate::run::{Asked, IdempotencyKey, Mode, OnOverlap, Principal, RunId};
+use crate::partition::PartitionKey;
+use crate::run::{Asked, DefinitionHash, IdempotencyKey, Mode, OnOverlap, Principal, RowCounts, RunId};
 use crate::store::tx::{Tx, json, values};
 use crate::store::{
     Cancelled, Change, KnownKey, NewRun, Retried, StoreError, StoreResult, StoredDefinition, Submitted, rows,
 };
 use chrono::{DateTime, Utc};
+use std::collections::HashMap;
 use uuid::Uuid;
 
 /// How many runs in the way a refusal names.
@@ -48,17 +50,42 @@ pub(super) async fn submit(tx: &mut Tx, run: &NewRun) -> StoreResult<Submitted> 
         tx.undo();
         return Ok(Submitted::KeyTaken);
     }
-    tx.execute(tx.sql.insert_scope, values![run.id, json(&run.asked.partitions)?]).await?;
-    tx.execute(tx.sql.reserve_scope, values![run.id]).await?;
-    let in_the_way = in_the_way(tx, run.id, run.asked.on_overlap).await?;
-    if !in_the_way.is_empty() {
-        tx.undo();
-        return Ok(Submitted::Overlaps(in_the_way));
+    let scope = scope(tx, run).await?;
+    if run.asked.mode == Mode::Overwrite && scope.is_empty() {
+        end_at_once(tx, run.id, now).await?;
+    } else {
+        tx.execute(tx.sql.insert_scope, values![run.id, json(&scope)?]).await?;
+        tx.execute(tx.sql.reserve_scope, values![run.id]).await?;
+        let in_the_way = in_the_way(tx, run.id, run.asked.on_overlap).await?;
+        if !in_the_way.is_empty() {
+            tx.undo();
+            return Ok(Submitted::Overlaps(in_the_way));
+        }
+        tx.announce(Change::Queue);
     }
     tx.announce(Change::Run(run.id));
-    tx.announce(Change::Queue);
     let accepted = read::run(tx, run.id).await?;
     accepted.map(|run| Submitted::New(Box::new(run))).ok_or(StoreError::Refused(sqlx::Error::RowNotFound))
+}
+
+/// The partitions that the run rebuilds: those asked for, or the ones among them that are to be picked by what the catalog
+/// says in this one statement.
+async fn scope<'a>(tx: &mut Tx, run: &'a NewRun) -> StoreResult<Vec<&'a PartitionKey>> {
+    let asked = &run.asked.partitions.0;
+    let Some(only) = run.asked.only else { return Ok(asked.iter().collect()) };
+    let mut made_by = HashMap::new();
+    for row in tx.rows(tx.sql.made_by, values![run.asked.pipeline.as_str(), json(asked)?]).await? {
+        made_by.insert(row.text("partition")?, DefinitionHash(row.text("definition")?));
+    }
+    Ok(asked.iter().filter(|key| only.picks(made_by.get(key.as_str()), &run.definition.hash)).collect())
+}
+
+/// There is nothing to do, and it is done.
+async fn end_at_once(tx: &mut Tx, id: RunId, now: DateTime<Utc>) -> StoreResult<()> {
+    let Some(mut head) = lock(tx, id).await? else { return Ok(()) };
+    tx.execute(tx.sql.save_report, values![id, json(&RowCounts::default())?, "[]", "[]", false]).await?;
+    head.have_nothing_to_do(now);
+    save(tx, &head).await
 }
 
 pub(super) async fn cancel(tx: &mut Tx, id: RunId) -> StoreResult<Cancelled> {

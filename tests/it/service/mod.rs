@@ -1,5 +1,6 @@
 //! Black-box tests: the real binary, started as an operator would, over both stores.
 
+mod backfill;
 mod backup;
 mod bad_input;
 mod cancel;
@@ -20,6 +21,7 @@ mod order;
 mod output;
 mod partitions;
 mod place;
+mod plan;
 mod poison;
 mod server;
 mod shutdown;

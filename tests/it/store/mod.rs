@@ -1,5 +1,6 @@
 //! The conformance suite of the run store: every case on SQLite and on Postgres.
 
+mod backfill;
 pub(crate) mod bed;
 mod claiming;
 mod ending;
@@ -74,6 +75,11 @@ conformance! {
         of_many_that_are_not_to_wait_at_once_one_is_accepted,
         one_that_waits_never_slips_in_before_one_that_does_not,
         a_retry_that_is_not_to_wait_is_refused_too,
+    }
+    backfill {
+        what_is_picked_is_settled_at_acceptance,
+        a_retry_keeps_what_was_picked,
+        a_run_with_nothing_to_do_has_succeeded,
     }
     fencing {
         a_token_that_was_never_given_does_nothing,
