@@ -3,13 +3,15 @@
 mod fingerprint;
 mod outcome;
 mod part_file;
+mod precondition;
 mod report;
 mod retry;
 mod totals;
 
-pub use fingerprint::{Asked, AskedPartitions, Fingerprint, OnOverlap, Only};
+pub use fingerprint::{Asked, AskedPartitions, Fingerprint, Labels, OnOverlap, Only};
 pub use outcome::{Action, Base, Decided, ForeignFiles, Outcome, decide};
 pub use part_file::PartFile;
+pub use precondition::{Expected, Preconditions, Unmet, precondition_failed};
 pub use report::{Progress, Quarantine, RowCounts, SourceFile, Stage, StagedPartition, Warning};
 pub use retry::{FailureClass, RetryPolicy, RetryRule};
 pub use totals::{Fold, Measured, Scalar, Totals, decimal_text};
@@ -392,6 +394,8 @@ pub struct RunSummary {
     pub mode: Mode,
     /// Where it is.
     pub state: State,
+    /// What the caller calls it by.
+    pub labels: Labels,
     /// How many partitions it names (or made, for `full`).
     pub partitions: u64,
     /// How often it was tried.

@@ -12,3 +12,13 @@ set sql = replace(
 where type = 'table' and name = 'runs';
 
 pragma writable_schema = reset;
+
+-- What callers call their runs by.
+create table run_labels (
+    run_id text not null references runs (id),
+    name text not null,
+    text text not null,
+    primary key (run_id, name)
+) strict;
+
+create index run_labels_by_text on run_labels (name, text, run_id);

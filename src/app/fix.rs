@@ -210,6 +210,7 @@ async fn in_database(
     match store.submit(&run).await? {
         Submitted::New(run) => return Ok(Accepted::Run { run_id: run.id, state: run.state, now: true }),
         Submitted::KeyTaken => {}
+        Submitted::PreconditionFailed(unmet) => bail!("a run without preconditions was refused for {}", unmet.len()),
         Submitted::Overlaps(runs) => bail!("a run that waits was refused for {} others", runs.len()),
     }
     let known = store.known_key(&run.principal, &run.idempotency_key).await?;

@@ -1,9 +1,10 @@
 //! What was asked, and its digest: the test of "the same request".
 
-use super::{DefinitionHash, Mode};
+use super::{DefinitionHash, Mode, Preconditions};
 use crate::partition::PartitionKey;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
 
 /// What a request asked, in canonical form: everything that changes the result or when it may run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,7 +21,19 @@ pub struct Asked {
     /// What happens where another run is in the way.
     #[serde(default, skip_serializing_if = "OnOverlap::is_wait")]
     pub on_overlap: OnOverlap,
+    /// What the caller calls the run by.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub labels: Labels,
+    /// What partitions must be, at acceptance and when the run decides.
+    #[serde(default, skip_serializing_if = "Preconditions::is_empty")]
+    pub if_current: Preconditions,
+    /// How long an attempt may compute; none for as long as the pipeline says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_seconds: Option<u32>,
 }
+
+/// Names with short texts.
+pub type Labels = BTreeMap<String, String>;
 
 /// Which of the partitions asked for are rebuilt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,7 +94,16 @@ pub struct Fingerprint(pub String);
 impl Asked {
     /// A request with no option that differs from its default.
     pub fn new(pipeline: &str, mode: Mode, partitions: AskedPartitions) -> Self {
-        Self { pipeline: pipeline.to_owned(), mode, partitions, only: None, on_overlap: OnOverlap::Wait }
+        Self {
+            pipeline: pipeline.to_owned(),
+            mode,
+            partitions,
+            only: None,
+            on_overlap: OnOverlap::Wait,
+            labels: Labels::new(),
+            if_current: Preconditions::default(),
+            timeout_seconds: None,
+        }
     }
 
     /// The digest, `v1:` and hex.
@@ -116,6 +138,13 @@ impl Asked {
         if let Some(only) = self.only {
             options.push(format!("only={}", only.as_str()));
         }
+        // Lengths tell where a text ends that may hold anything.
+        options.extend(self.labels.iter().map(|(name, text)| format!("label={}:{name}{text}", name.len())));
+        for (key, expected) in &self.if_current.0 {
+            let (key, expected) = (key.as_str(), expected.as_str().unwrap_or("none"));
+            options.push(format!("if_current={}:{key}{expected}", key.len()));
+        }
+        options.extend(self.timeout_seconds.map(|seconds| format!("timeout_seconds={seconds}")));
         options
     }
 }
@@ -127,6 +156,7 @@ fn hex(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::super::Expected;
     use super::*;
 
     fn asked() -> Asked {
@@ -148,6 +178,10 @@ mod tests {
         assert_eq!(serde_json::from_str::<Asked>(stored).unwrap(), asked());
     }
 
+    fn expecting(expected: Expected) -> Preconditions {
+        Preconditions([(PartitionKey::from_canonical("month=2024-01"), expected)].into())
+    }
+
     #[test]
     fn every_option_makes_another_request() {
         let asked_for = [
@@ -155,6 +189,11 @@ mod tests {
             Asked { on_overlap: OnOverlap::Refuse, ..asked() },
             Asked { only: Some(Only::Missing), ..asked() },
             Asked { only: Some(Only::Outdated), ..asked() },
+            Asked { labels: [("team".to_owned(), "a".to_owned())].into(), ..asked() },
+            Asked { labels: [("tea".to_owned(), "ma".to_owned())].into(), ..asked() },
+            Asked { if_current: expecting(Expected::ABSENT), ..asked() },
+            Asked { if_current: expecting(Expected::parse(&"a".repeat(64)).unwrap()), ..asked() },
+            Asked { timeout_seconds: Some(60), ..asked() },
             Asked { only: Some(Only::Outdated), on_overlap: OnOverlap::Refuse, ..asked() },
         ];
         let digests: std::collections::BTreeSet<String> = asked_for.iter().map(|a| a.fingerprint().0).collect();

@@ -26,7 +26,7 @@ use crate::partition::PartitionKey;
 use crate::run::{
     AttemptOutcome, CatalogEntry, ClaimToken, Decided, DefinitionHash, Fingerprint, HistoryEntry, IdempotencyKey,
     Principal, Progress, Quarantine, RowCounts, Run, RunError, RunId, RunSummary, Scope, SourceFile, State, Totals,
-    Warning,
+    Unmet, Warning,
 };
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
@@ -101,6 +101,8 @@ pub enum Submitted {
     New(Box<Run>),
     /// The key is known (it was taken meanwhile): ask [`RunStore::known_key`] again.
     KeyTaken,
+    /// These partitions are not what the request says; nothing was accepted, and its key is free.
+    PreconditionFailed(Vec<Unmet>),
     /// The request is to be refused where these runs, which have not ended, overlap it; so it was, and its key is free.
     Overlaps(Vec<RunId>),
 }
@@ -114,6 +116,10 @@ pub struct RunFilter {
     pub state: Option<State>,
     /// Runs that name (or made) this partition.
     pub partition: Option<PartitionKey>,
+    /// The run submitted under this key.
+    pub idempotency_key: Option<(Principal, IdempotencyKey)>,
+    /// Runs that have all of these labels.
+    pub labels: Vec<(String, String)>,
     /// Accepted after this time.
     pub created_after: Option<DateTime<Utc>>,
     /// Accepted before this time.
@@ -211,6 +217,8 @@ pub enum Begun {
     /// The rows of this partition were put into what the catalog does not have any more, so nothing was decided: compute
     /// again.
     BaseChanged(PartitionKey),
+    /// These partitions are not what the request says any more, so nothing was decided: end the attempt and the run.
+    PreconditionFailed(Vec<Unmet>),
     /// The token is no longer the run's: nothing was decided.
     Lost,
 }
@@ -277,6 +285,8 @@ pub enum Retried {
         /// Its last attempt.
         last_attempt: u32,
     },
+    /// These partitions are not what the request says; so it stays as it was.
+    PreconditionFailed(Vec<Unmet>),
     /// The run is not to wait where these runs, which have not ended, overlap it; so it stays as it was.
     Overlaps(Vec<RunId>),
     /// There is no such run.

@@ -240,6 +240,7 @@ pub(super) fn summary(row: &Row) -> StoreResult<RunSummary> {
         idempotency_key: idempotency_key(row)?,
         mode: mode(row)?,
         state: state(row)?,
+        labels: row.optional_json("labels")?.unwrap_or_default(),
         partitions: row.count("partitions")?,
         attempts: row.small_count("attempts")?,
         error: row.optional_json("error")?,

@@ -1,5 +1,6 @@
 //! What a submission asks: the shape of its body, and its reading by a definition.
 
+mod options;
 mod partitions;
 
 pub use partitions::{PartitionAsked, PartitionsAsked, RangeAsked};
@@ -7,8 +8,9 @@ pub use partitions::{PartitionAsked, PartitionsAsked, RangeAsked};
 use crate::http::problem::FieldError;
 use crate::partition::PartitionSpec;
 use crate::pipeline::{Definition, SourcePath};
-use crate::run::{Asked, AskedPartitions, Mode, OnOverlap, Only};
+use crate::run::{Asked, AskedPartitions, Labels, Mode, OnOverlap, Only};
 use partitions::ListLimits;
+use std::collections::BTreeMap;
 use utoipa::ToSchema;
 use utoipa::openapi::schema::{Object, ObjectBuilder, SchemaType, Type};
 
@@ -30,6 +32,19 @@ pub struct SubmitRequest {
     #[serde(default)]
     #[schema(schema_with = on_overlap_schema)]
     pub on_overlap: Option<OnOverlap>,
+    /// Names with short texts, at most 20, by which runs can be found again.
+    #[serde(default)]
+    #[schema(example = json!({"dag": "zones", "team": "mobility"}))]
+    pub labels: Option<BTreeMap<String, String>>,
+    /// What partitions of the run must be when it is accepted and when it decides: the sha256 of the file, the id of the run
+    /// that wrote it, or null where it must not be there.
+    #[serde(default)]
+    #[schema(example = json!({"pickup_month=2024-02": null}))]
+    pub if_current: Option<BTreeMap<String, Option<String>>>,
+    /// How many seconds an attempt may compute; the pipeline's limit holds too.
+    #[serde(default)]
+    #[schema(minimum = 1)]
+    pub timeout_seconds: Option<u32>,
     /// What a failed or cancelled run under the same key becomes.
     #[serde(default)]
     pub if_failed: Option<IfFailed>,
@@ -73,11 +88,17 @@ impl SubmitRequest {
             errors.extend(more);
             AskedPartitions(Vec::new())
         });
+        let only = self.only();
+        let labels = options::labels(self.labels.as_ref(), &mut errors);
+        let scope = (mode == Mode::Overwrite).then_some(&partitions);
+        let if_current = options::if_current(self.if_current.as_ref(), &definition.partition, scope, only, &mut errors);
+        let timeout_seconds = options::timeout_seconds(self.timeout_seconds, &mut errors);
         if !errors.is_empty() {
             return Err(errors);
         }
         let on_overlap = self.on_overlap.unwrap_or_default();
-        Ok(Asked { only: self.only(), on_overlap, ..Asked::new(&self.pipeline, mode, partitions) })
+        let asked = Asked::new(&self.pipeline, mode, partitions);
+        Ok(Asked { only, on_overlap, labels, if_current, timeout_seconds, ..asked })
     }
 
     /// What is asked again, read by a definition that may be another than that of the first time.
@@ -101,6 +122,9 @@ impl SubmitRequest {
             ("mode", mode == Some(asked.mode)),
             ("partitions", partitions.as_ref() == Some(&asked.partitions) && self.only() == asked.only),
             ("on_overlap", self.on_overlap.unwrap_or_default() == asked.on_overlap),
+            ("labels", self.labels.as_ref().unwrap_or(&Labels::new()) == &asked.labels),
+            ("if_current", options::is_same(self.if_current.as_ref(), &asked.if_current, definition)),
+            ("timeout_seconds", self.timeout_seconds == asked.timeout_seconds),
         ];
         fields.into_iter().filter(|(_, same)| !same).map(|(name, _)| name).collect()
     }

@@ -23,6 +23,10 @@ pub(super) async fn show(api: &Api, definition: &Arc<Definition>, asked: &Asked)
             (picked(asked, definition, &entries), entries)
         }
     };
+    let unmet = asked.if_current.unmet(&entries);
+    if !unmet.is_empty() {
+        return Err(Problem::PreconditionFailed(unmet));
+    }
     let (waits_for, foreseen) = match &scope {
         Scope::Partitions(none) if none.is_empty() => {
             (Vec::new(), Ok(Foreseen { files: Vec::new(), missing: Vec::new() }))

@@ -48,7 +48,8 @@ const MAX_LOOKS: usize = 5;
             headers(("Idempotent-Replayed" = String, description = "`true` where it is a run"))),
         (status = 400, description = "No JSON, or no or a bad key", body = ProblemDetails,
             content_type = "application/problem+json"),
-        (status = 409, description = "`on_overlap: refuse`, and other runs are in the way; the table has another layout than the \
+        (status = 409, description = "`on_overlap: refuse`, and other runs are in the way; a partition is not what \
+            `if_current` says; the table has another layout than the \
             pipeline, so that only `mode: full` can rebuild it; or `if_failed: retry`, and the pipeline no longer has what the \
             run names",
             body = ProblemDetails, content_type = "application/problem+json"),
@@ -87,6 +88,7 @@ async fn answer(api: &Api, headers: &HeaderMap, body: &Bytes, wait: Wait) -> Res
         match api.store.submit(&new_run(api, &request, &principal, &key).await?).await? {
             Submitted::New(run) => return accepted(api, *run, wait).await,
             Submitted::KeyTaken => {}
+            Submitted::PreconditionFailed(unmet) => return Err(Problem::PreconditionFailed(unmet)),
             Submitted::Overlaps(runs) => return Err(Problem::OverlappingRuns(runs)),
         }
     }
@@ -202,6 +204,7 @@ async fn retry(api: &Api, run: &Run) -> Result<(), Problem> {
             Ok(())
         }
         Retried::NotAllowed { .. } => Ok(()),
+        Retried::PreconditionFailed(unmet) => Err(Problem::PreconditionFailed(unmet)),
         Retried::Overlaps(runs) => Err(Problem::OverlappingRuns(runs)),
         Retried::Unknown => Err(Problem::NoSuchRun(run.id.to_string())),
     }

@@ -3,8 +3,8 @@
 use super::{ContentIfAny, attempt_outcome_schema, outcome_or_null_schema, state_schema, totals, totals_schema};
 use crate::http::problem::TYPE_PREFIX;
 use crate::run::{
-    Asked, Attempt, AttemptOutcome, Base, FailureClass, Mode, Only, Outcome, Previous, Progress, Quarantine, RowCounts,
-    Run, RunError, RunId, RunPartition, RunSummary, SourceFile, Stage, State, Totals, Warning,
+    Asked, Attempt, AttemptOutcome, Base, FailureClass, Labels, Mode, Only, Outcome, Preconditions, Previous, Progress,
+    Quarantine, RowCounts, Run, RunError, RunId, RunPartition, RunSummary, SourceFile, Stage, State, Totals, Warning,
 };
 use chrono::{DateTime, Utc};
 use serde::Serialize;
@@ -29,6 +29,15 @@ pub(in crate::http) struct RunView<'a> {
     /// What was asked, where the partitions were picked from it when the run was accepted.
     #[serde(skip_serializing_if = "Option::is_none")]
     asked: Option<RangeView<'a>>,
+    /// What the caller calls it by.
+    labels: &'a Labels,
+    /// What partitions must be when it decides: the sha256 of the file, the id of the run that wrote it, or null for none.
+    #[serde(skip_serializing_if = "Preconditions::is_empty")]
+    #[schema(value_type = BTreeMap<String, Option<String>>, required = false)]
+    if_current: &'a Preconditions,
+    /// How many seconds an attempt may compute, where the request says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timeout_seconds: Option<u32>,
     /// Its partitions in the order of their keys; for `full` known from the decision on.
     partitions: Vec<PartitionView<'a>>,
     /// The books, from the decision on.
@@ -238,6 +247,8 @@ pub(in crate::http) struct SummaryView<'a> {
     mode: Mode,
     #[schema(schema_with = state_schema)]
     state: State,
+    /// What the caller calls it by.
+    labels: &'a Labels,
     /// How many partitions it names (or made, for `full`).
     partitions: u64,
     /// How often it was tried.
@@ -257,6 +268,9 @@ impl<'a> From<&'a Run> for RunView<'a> {
             mode: run.mode,
             state: run.state,
             asked: RangeView::of(&run.asked),
+            labels: &run.asked.labels,
+            if_current: &run.asked.if_current,
+            timeout_seconds: run.asked.timeout_seconds,
             partitions: run.partitions.iter().map(PartitionView::from).collect(),
             rows: run.rows.as_ref().map(RowsView::from),
             sources: run.sources.iter().map(SourceView::from).collect(),
@@ -370,6 +384,7 @@ impl<'a> From<&'a RunSummary> for SummaryView<'a> {
             idempotency_key: s.idempotency_key.as_str(),
             mode: s.mode,
             state: s.state,
+            labels: &s.labels,
             partitions: s.partitions,
             attempts: s.attempts,
             error: s.error.as_ref().map(ErrorView::from),

@@ -50,21 +50,25 @@ pub(super) async fn run(tx: &mut Tx, id: RunId) -> StoreResult<Option<Run>> {
 }
 
 pub(super) async fn list(tx: &mut Tx, filter: &RunFilter) -> StoreResult<Vec<RunSummary>> {
-    let mut values = values![
+    let key = filter.idempotency_key.as_ref();
+    let values = values![
         filter.pipeline.as_deref(),
         filter.state.map(State::as_str),
         filter.created_after,
         filter.created_before,
         filter.before,
         filter.limit,
+        filter.partition.as_ref().map(PartitionKey::as_str),
+        json(&filter.labels)?,
+        key.map(|(principal, _)| principal.0.as_str()),
+        key.map(|(_, key)| key.as_str()),
     ];
     // The same listing by whichever index narrows it most.
     let statement = match filter {
-        RunFilter { partition: Some(key), .. } => {
-            values.push(key.as_str().into());
-            tx.sql.list_of_partition
-        }
+        RunFilter { idempotency_key: Some(_), .. } => tx.sql.list_of_key,
+        RunFilter { partition: Some(_), .. } => tx.sql.list_of_partition,
         RunFilter { state: Some(state), .. } if !state.is_ended() => tx.sql.list_in_state,
+        RunFilter { labels, .. } if !labels.is_empty() => tx.sql.list_of_label,
         RunFilter { pipeline: Some(_), .. } => tx.sql.list_of_pipeline,
         RunFilter { state: Some(_), .. } => tx.sql.list_in_state,
         _ => tx.sql.list,

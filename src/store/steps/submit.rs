@@ -2,7 +2,7 @@
 
 use super::{lock, read, save};
 use crate::partition::PartitionKey;
-use crate::run::{Asked, DefinitionHash, IdempotencyKey, Mode, OnOverlap, Principal, RowCounts, RunId};
+use crate::run::{Asked, DefinitionHash, IdempotencyKey, Mode, OnOverlap, Principal, RowCounts, RunId, Unmet};
 use crate::store::tx::{Tx, json, values};
 use crate::store::{
     Cancelled, Change, KnownKey, NewRun, Retried, StoreError, StoreResult, StoredDefinition, Submitted, rows,
@@ -50,6 +50,12 @@ pub(super) async fn submit(tx: &mut Tx, run: &NewRun) -> StoreResult<Submitted> 
         tx.undo();
         return Ok(Submitted::KeyTaken);
     }
+    tx.execute(tx.sql.insert_labels, values![run.id, json(&run.asked.labels)?]).await?;
+    let unmet = unmet(tx, &run.asked).await?;
+    if !unmet.is_empty() {
+        tx.undo();
+        return Ok(Submitted::PreconditionFailed(unmet));
+    }
     let scope = scope(tx, run).await?;
     if run.asked.mode == Mode::Overwrite && scope.is_empty() {
         end_at_once(tx, run.id, now).await?;
@@ -78,6 +84,15 @@ async fn scope<'a>(tx: &mut Tx, run: &'a NewRun) -> StoreResult<Vec<&'a Partitio
         made_by.insert(row.text("partition")?, DefinitionHash(row.text("definition")?));
     }
     Ok(asked.iter().filter(|key| only.picks(made_by.get(key.as_str()), &run.definition.hash)).collect())
+}
+
+/// What partitions are not as the request says.
+pub(super) async fn unmet(tx: &mut Tx, asked: &Asked) -> StoreResult<Vec<Unmet>> {
+    if asked.if_current.is_empty() {
+        return Ok(Vec::new());
+    }
+    let keys: Vec<PartitionKey> = asked.if_current.0.keys().cloned().collect();
+    Ok(asked.if_current.unmet(&read::entries(tx, &asked.pipeline, Some(&keys)).await?))
 }
 
 /// There is nothing to do, and it is done.
@@ -109,7 +124,8 @@ pub(super) async fn retry(
 ) -> StoreResult<Retried> {
     let Some(row) = tx.optional(tx.sql.asked, values![id]).await? else { return Ok(Retried::Unknown) };
     // What was asked never changes, nor does a run's pipeline, so it is the definition's.
-    let on_overlap = row.json::<Asked>("asked")?.on_overlap;
+    let asked = row.json::<Asked>("asked")?;
+    let on_overlap = asked.on_overlap;
     take_pipeline(tx, &definition.pipeline, on_overlap).await?;
     let Some(mut head) = lock(tx, id).await? else { return Ok(Retried::Unknown) };
     if head.pipeline != definition.pipeline {
@@ -120,6 +136,10 @@ pub(super) async fn retry(
     }
     if !head.may_retry(if_attempt) {
         return Ok(Retried::NotAllowed { state: head.state, last_attempt: head.attempts });
+    }
+    let unmet = unmet(tx, &asked).await?;
+    if !unmet.is_empty() {
+        return Ok(Retried::PreconditionFailed(unmet));
     }
     let now = tx.now().await?;
     put_definition(tx, definition, now).await?;

@@ -7,6 +7,7 @@ mod docs;
 mod faulty;
 mod hostile;
 mod layers;
+mod options;
 mod partitions;
 mod pipelines;
 mod plan;

@@ -17,6 +17,7 @@ mod mend;
 mod merge;
 mod names;
 mod numbers;
+mod options;
 mod order;
 mod output;
 mod partitions;

@@ -8,6 +8,7 @@ mod fencing;
 mod finishing;
 mod make;
 mod merging;
+mod options;
 mod overlapping;
 mod postgres;
 mod reading;
@@ -114,6 +115,11 @@ conformance! {
         lost_staging_keeps_what_is_live_and_queues_the_rest,
         lost_staging_of_a_full_run_forgets_its_scope,
         disjoint_runs_finish_at_once,
+    }
+    options {
+        what_is_not_as_expected_is_not_accepted,
+        what_has_changed_since_is_not_decided,
+        runs_are_listed_by_label_and_key,
     }
     merging {
         a_merge_is_decided_over_its_bases_and_no_others,

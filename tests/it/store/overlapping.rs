@@ -81,7 +81,7 @@ pub(crate) async fn of_many_that_are_not_to_wait_at_once_one_is_accepted(bed: &B
             match answer.unwrap() {
                 Submitted::New(run) => accepted.push(run.id),
                 Submitted::Overlaps(runs) => blamed.extend(runs),
-                Submitted::KeyTaken => panic!("every key is new"),
+                other => panic!("{other:?}"),
             }
         }
         assert_eq!(accepted.len(), 1, "round {round}: {accepted:?}");
@@ -102,7 +102,7 @@ pub(crate) async fn one_that_waits_never_slips_in_before_one_that_does_not(bed: 
         match refused.await.unwrap() {
             Submitted::New(accepted) => assert!(accepted.sequence < waiting.sequence, "round {round}"),
             Submitted::Overlaps(runs) => assert_eq!(runs, [waiting.id]),
-            Submitted::KeyTaken => panic!("every key is new"),
+            other => panic!("{other:?}"),
         }
         while let Some(claimed) = try_claim(bed).await {
             let _ = bed.store.end_attempt(claimed.run.id, claimed.token, &super::make::failed()).await.unwrap();

@@ -63,7 +63,7 @@ pub(crate) async fn a_storm_under_one_key_makes_one_run(bed: &Bed) {
         match answer.unwrap().unwrap() {
             Submitted::New(_) => accepted += 1,
             Submitted::KeyTaken => {}
-            Submitted::Overlaps(runs) => panic!("{runs:?}"),
+            refused => panic!("{refused:?}"),
         }
     }
     assert_eq!(accepted, 1);
