@@ -89,9 +89,10 @@ impl SubmitRequest {
             AskedPartitions(Vec::new())
         });
         let only = self.only();
-        let labels = options::labels(self.labels.as_ref(), &mut errors);
-        let scope = (mode == Mode::Overwrite).then_some(&partitions);
+        // Where they could not be read, nothing is said of what is not among them.
+        let scope = (mode == Mode::Overwrite && errors.is_empty()).then_some(&partitions);
         let if_current = options::if_current(self.if_current.as_ref(), &definition.partition, scope, only, &mut errors);
+        let labels = options::labels(self.labels.as_ref(), &mut errors);
         let timeout_seconds = options::timeout_seconds(self.timeout_seconds, &mut errors);
         if !errors.is_empty() {
             return Err(errors);

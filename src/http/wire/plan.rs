@@ -18,7 +18,7 @@ const NOTE: &str = "nothing was created and nothing is reserved: this is how thi
 #[derive(Serialize, ToSchema)]
 #[schema(as = RunOrPlan)]
 #[serde(untagged)]
-#[expect(dead_code, reason = "only its schema is used")]
+#[expect(dead_code, clippy::large_enum_variant, reason = "only its schema is used")]
 pub(in crate::http) enum RunOrPlan<'a> {
     /// The run, as it is now.
     Run(RunView<'a>),

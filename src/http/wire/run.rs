@@ -30,6 +30,7 @@ pub(in crate::http) struct RunView<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     asked: Option<RangeView<'a>>,
     /// What the caller calls it by.
+    #[schema(value_type = BTreeMap<String, String>)]
     labels: &'a Labels,
     /// What partitions must be when it decides: the sha256 of the file, the id of the run that wrote it, or null for none.
     #[serde(skip_serializing_if = "Preconditions::is_empty")]
@@ -248,6 +249,7 @@ pub(in crate::http) struct SummaryView<'a> {
     #[schema(schema_with = state_schema)]
     state: State,
     /// What the caller calls it by.
+    #[schema(value_type = BTreeMap<String, String>)]
     labels: &'a Labels,
     /// How many partitions it names (or made, for `full`).
     partitions: u64,

@@ -56,6 +56,7 @@ pub(super) async fn submit(tx: &mut Tx, run: &NewRun) -> StoreResult<Submitted> 
         tx.undo();
         return Ok(Submitted::PreconditionFailed(unmet));
     }
+    tx.announce(Change::Run(run.id));
     let scope = scope(tx, run).await?;
     if run.asked.mode == Mode::Overwrite && scope.is_empty() {
         end_at_once(tx, run.id, now).await?;
@@ -69,7 +70,6 @@ pub(super) async fn submit(tx: &mut Tx, run: &NewRun) -> StoreResult<Submitted> 
         }
         tx.announce(Change::Queue);
     }
-    tx.announce(Change::Run(run.id));
     let accepted = read::run(tx, run.id).await?;
     accepted.map(|run| Submitted::New(Box::new(run))).ok_or(StoreError::Refused(sqlx::Error::RowNotFound))
 }
