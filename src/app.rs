@@ -2,6 +2,7 @@
 
 mod files;
 mod fix;
+mod foresight;
 mod health;
 mod inspect;
 mod sweep;
@@ -22,7 +23,7 @@ use anyhow::{Context, bail};
 use rustix::process::Signal;
 use std::future::Future;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -130,6 +131,7 @@ pub async fn start(settings: Settings) -> anyhow::Result<Running> {
             max_wait_seconds: limits.max_wait_seconds,
             request_timeout_seconds: limits.request_timeout_seconds,
         },
+        foresight: foresight::foresight(&source_root(&settings.work)?),
         readiness: health::readiness(store, warehouse, &pipelines, &settings.work),
         metrics,
         faults: Faults::from_environment()?,
@@ -184,8 +186,7 @@ fn spawn_workers(
     warehouse: &Warehouse,
     shutdown: &CancellationToken,
 ) -> anyhow::Result<()> {
-    let source_root = std::path::absolute(&work.source_root)
-        .with_context(|| format!("cannot find the source root {}", work.source_root.display()))?;
+    let source_root = source_root(work)?;
     let program = std::env::current_exe().context("cannot find this program, to start the engine with")?;
     let probe = probe()?;
     let engine = Arc::new(ChildEngine { program, memory_mb: work.engine_memory_mb });
@@ -222,6 +223,11 @@ fn spawn_workers(
         health::observe(Arc::clone(store), warehouse.clone(), Arc::clone(pipelines), shutdown.clone()),
     );
     Ok(())
+}
+
+fn source_root(work: &WorkSettings) -> anyhow::Result<PathBuf> {
+    std::path::absolute(&work.source_root)
+        .with_context(|| format!("cannot find the source root {}", work.source_root.display()))
 }
 
 /// The pipeline files of a folder, checked; the error has every one of their errors.

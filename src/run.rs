@@ -3,13 +3,15 @@
 mod fingerprint;
 mod outcome;
 mod part_file;
+mod precondition;
 mod report;
 mod retry;
 mod totals;
 
-pub use fingerprint::{Asked, AskedPartitions, Fingerprint, OnOverlap};
+pub use fingerprint::{Asked, AskedPartitions, Fingerprint, Labels, OnOverlap, Only};
 pub use outcome::{Action, Base, Decided, ForeignFiles, Outcome, decide};
 pub use part_file::PartFile;
+pub use precondition::{Expected, Preconditions, Unmet, precondition_failed};
 pub use report::{Progress, Quarantine, RowCounts, SourceFile, Stage, StagedPartition, Warning};
 pub use retry::{FailureClass, RetryPolicy, RetryRule};
 pub use totals::{Fold, Measured, Scalar, Totals, decimal_text};
@@ -345,6 +347,8 @@ pub struct Run {
     pub mode: Mode,
     /// Where it is.
     pub state: State,
+    /// What was asked.
+    pub asked: Asked,
     /// Its partitions in the order of their keys; for `full` known from the decision on.
     pub partitions: Vec<RunPartition>,
     /// The report's row counts, from the decision on.
@@ -390,6 +394,8 @@ pub struct RunSummary {
     pub mode: Mode,
     /// Where it is.
     pub state: State,
+    /// What the caller calls it by.
+    pub labels: Labels,
     /// How many partitions it names (or made, for `full`).
     pub partitions: u64,
     /// How often it was tried.

@@ -13,12 +13,14 @@ pub use probe::{NoProbe, Probe, Step};
 
 use crate::engine::{Engine, EngineError, Job, Report, WebSettings};
 use crate::pipeline::{self, Definition, DefinitionError};
-use crate::run::{AttemptOutcome, ClaimToken, Mode, Progress, RetryPolicy, Run, RunError, Scope, Stage};
+use crate::run::{
+    AttemptOutcome, ClaimToken, Mode, Progress, RetryPolicy, Run, RunError, Scope, Stage, precondition_failed,
+};
 use crate::store::{
     Begun, Change, ClaimRequest, Claimed, DecidedRun, Decision, Failures, Fenced, RunStore, StoreError, StoreResult,
 };
 use crate::table::{Holder, TableError, Warehouse};
-use ending::{compute_error, lease_lost, service_error, store_error, table_error, time_limit};
+use ending::{TimeLimit, compute_error, lease_lost, service_error, store_error, table_error};
 use heartbeat::{Heartbeat, Hold};
 use merge::Bases;
 use std::future::Future;
@@ -238,16 +240,17 @@ impl Worker {
     async fn in_time(&self, attempt: &Attempt<'_>, definition: &Definition, job: Job) -> Result<Report, EngineError> {
         let stop = attempt.heartbeat.stop.child_token();
         let computing = self.engine.compute(job, attempt.progress.clone(), stop.clone());
-        let Some(seconds) = definition.limits.timeout_seconds else { return computing.await };
+        let limit = TimeLimit::of(definition.limits.timeout_seconds, attempt.run.asked.timeout_seconds);
+        let Some(limit) = limit else { return computing.await };
         tokio::pin!(computing);
         tokio::select! {
             computed = &mut computing => return computed,
-            () = tokio::time::sleep(Duration::from_secs(seconds.into())) => stop.cancel(),
+            () = tokio::time::sleep(Duration::from_secs(limit.seconds.into())) => stop.cancel(),
         }
         // Only when it returns does nothing of it run any more. Whoever else stopped it comes first.
         match computing.await {
             Err(EngineError::Cancelled) if !attempt.heartbeat.stop.is_cancelled() => {
-                Err(EngineError::Failed(time_limit(seconds)))
+                Err(EngineError::Failed(limit.error()))
             }
             computed => computed,
         }
@@ -301,6 +304,7 @@ impl Worker {
                 self.end(attempt, self.ended(AttemptOutcome::Cancelled)).await;
             }
             Some(Ok(Begun::BaseChanged(key))) => self.fail(attempt, merge::base_changed(attempt, &key)).await,
+            Some(Ok(Begun::PreconditionFailed(unmet))) => self.give_up(attempt, precondition_failed(&unmet)).await,
             Some(Ok(Begun::Lost)) => lease_lost("deciding"),
             Some(Err(error)) => self.fail(attempt, store_error(&error)).await,
             None => self.stopped(attempt).await,

@@ -6,7 +6,7 @@ use crate::config::DatabaseSettings;
 use crate::http::Pipelines;
 use crate::partition::PartitionKey;
 use crate::pipeline::Definition;
-use crate::run::{Asked, AskedPartitions, IdempotencyKey, Mode, OnOverlap, PartFile, Principal, RunId, State};
+use crate::run::{Asked, AskedPartitions, IdempotencyKey, Mode, PartFile, Principal, RunId, State};
 use crate::store::{
     NewRun, PostgresOptions, PostgresStore, RunStore, SqliteOptions, SqliteStore, StoredDefinition, Submitted,
 };
@@ -204,17 +204,13 @@ async fn in_database(
         id: RunId::new(),
         principal: Principal::default(),
         idempotency_key: key,
-        asked: Asked {
-            pipeline: definition.pipeline.clone(),
-            mode: Mode::Overwrite,
-            partitions: AskedPartitions(vec![partition.clone()]),
-            on_overlap: OnOverlap::Wait,
-        },
+        asked: Asked::new(&definition.pipeline, Mode::Overwrite, AskedPartitions(vec![partition.clone()])),
         definition,
     };
     match store.submit(&run).await? {
         Submitted::New(run) => return Ok(Accepted::Run { run_id: run.id, state: run.state, now: true }),
         Submitted::KeyTaken => {}
+        Submitted::PreconditionFailed(unmet) => bail!("a run without preconditions was refused for {}", unmet.len()),
         Submitted::Overlaps(runs) => bail!("a run that waits was refused for {} others", runs.len()),
     }
     let known = store.known_key(&run.principal, &run.idempotency_key).await?;

@@ -3,12 +3,14 @@
 mod child;
 mod error;
 mod extract;
+mod local;
 mod polars;
 mod text;
 mod web;
 
 pub use child::{ChildEngine, serve_child};
 pub use extract::{Extract, ExtractError, Extracted, Extractor, RowFormat, serve_extract};
+pub use local::LocalFiles;
 pub use web::WebSettings;
 
 use crate::partition::PartitionKey;

@@ -16,6 +16,8 @@ mod wire;
 
 use crate::fault::Faults;
 use crate::pipeline::Definition;
+use crate::pipeline::sources::Foreseen;
+use crate::run::{RunError, Scope};
 use crate::store::RunStore;
 use axum::http::HeaderName;
 use axum::{Router, response::IntoResponse};
@@ -30,7 +32,7 @@ use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
 pub use data::{FilesError, OpenedFile, PartitionFiles, RowStream, RowsAs, RowsAsked};
-pub use runs::{IfFailed, PartitionAsked, SubmitRequest};
+pub use runs::{IfFailed, PartitionAsked, PartitionsAsked, RangeAsked, SubmitRequest};
 
 /// Counts requests by `method`, `route` and `status`.
 pub const METRIC_REQUESTS: &str = "refrain_http_requests_total";
@@ -55,6 +57,10 @@ pub fn describe_metrics() {
 
 /// The checked pipelines of the server, by name.
 pub type Pipelines = BTreeMap<String, Arc<Definition>>;
+
+/// Looks at the sources that a run would read.
+pub type Foresight =
+    Arc<dyn Fn(Arc<Definition>, Scope) -> BoxFuture<'static, Result<Foreseen, RunError>> + Send + Sync>;
 
 /// Looks at what the service stands on.
 pub type Readiness = Arc<dyn Fn() -> BoxFuture<'static, Vec<Check>> + Send + Sync>;
@@ -114,6 +120,8 @@ pub struct Api {
     pub files: Arc<dyn PartitionFiles>,
     /// How much one request may ask for.
     pub limits: Limits,
+    /// What a dry run looks at.
+    pub foresight: Foresight,
     /// What `/readyz` shows.
     pub readiness: Readiness,
     /// What `/metrics` shows.

@@ -1,4 +1,4 @@
-//! Query parameters: each known, at most once, and of its type.
+//! Query parameters: each known, at most once unless it may be repeated, and of its type.
 
 use super::problem::Problem;
 use axum::extract::{FromRequestParts, Query};
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 /// The parameters of a request's query.
 #[derive(Debug, Default)]
-pub(super) struct Params(BTreeMap<String, String>);
+pub(super) struct Params(BTreeMap<String, Vec<String>>);
 
 impl<S: Send + Sync> FromRequestParts<S> for Params {
     type Rejection = Problem;
@@ -21,24 +21,30 @@ impl<S: Send + Sync> FromRequestParts<S> for Params {
         }
         let Query(pairs) = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri)
             .map_err(|e| Problem::Malformed(format!("the query cannot be read: {e}")))?;
-        let mut params = BTreeMap::new();
+        let mut params = BTreeMap::<String, Vec<String>>::new();
         for (name, value) in pairs {
             let is_control = |c: char| c.is_ascii_control();
             if name.contains(is_control) || value.contains(is_control) {
                 // No name holds one and keys have these escaped; and not every database takes NUL.
                 return Err(invalid(name.trim_matches(char::is_control), "found a control character"));
             }
-            if params.insert(name.clone(), value).is_some() {
-                return Err(invalid(&name, "found more than once, expected at most once"));
-            }
+            params.entry(name).or_default().push(value);
         }
         Ok(Self(params))
     }
 }
 
 impl Params {
-    /// Refuses any parameter but these.
+    /// Refuses any parameter but these, each at most once.
     pub(super) fn only(&self, known: &[&str]) -> Result<(), Problem> {
+        self.only_and_repeated(known, "")
+    }
+
+    /// The same, but one of them may be there more than once.
+    pub(super) fn only_and_repeated(&self, known: &[&str], repeated: &str) -> Result<(), Problem> {
+        if let Some((name, _)) = self.0.iter().find(|(name, values)| values.len() > 1 && *name != repeated) {
+            return Err(invalid(name, "found more than once, expected at most once"));
+        }
         match self.0.keys().find(|name| !known.contains(&name.as_str())) {
             None => Ok(()),
             Some(name) if known.is_empty() => Err(invalid(name, "unknown, this path has no query parameters")),
@@ -48,7 +54,12 @@ impl Params {
 
     /// The value of a parameter.
     pub(super) fn get(&self, name: &str) -> Option<&str> {
-        self.0.get(name).map(String::as_str)
+        self.all(name).next()
+    }
+
+    /// All values of a parameter that may be repeated.
+    pub(super) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.0.get(name).into_iter().flatten().map(String::as_str)
     }
 
     /// The value of a parameter, read by `read`, whose error says what is expected.
@@ -68,6 +79,13 @@ impl Params {
         Ok(found.unwrap_or(default.min(max)))
     }
 
+    /// Whether a parameter says so.
+    pub(super) fn flag(&self, name: &str) -> Result<bool, Problem> {
+        let found = self
+            .read(name, |text| text.parse::<bool>().map_err(|_| format!("found {text:?}, expected true or false")))?;
+        Ok(found.unwrap_or(false))
+    }
+
     /// A moment.
     pub(super) fn moment(&self, name: &str) -> Result<Option<DateTime<Utc>>, Problem> {
         self.read(name, |text| match DateTime::parse_from_rfc3339(text) {
@@ -80,7 +98,8 @@ impl Params {
 
     /// All of them in one text, which does not depend on their order.
     pub(super) fn canonical(&self) -> String {
-        self.0.iter().map(|(name, value)| format!("{}:{name}{}:{value}", name.len(), value.len())).collect()
+        let pairs = self.0.iter().flat_map(|(name, values)| values.iter().map(move |value| (name, value)));
+        pairs.map(|(name, value)| format!("{}:{name}{}:{value}", name.len(), value.len())).collect()
     }
 }
 
@@ -120,7 +139,7 @@ mod tests {
     #[test]
     fn the_canonical_text_tells_queries_apart() {
         let params = |pairs: &[(&str, &str)]| {
-            Params(pairs.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect()).canonical()
+            Params(pairs.iter().map(|(a, b)| ((*a).to_owned(), vec![(*b).to_owned()])).collect()).canonical()
         };
         assert_eq!(params(&[("to", "2"), ("from", "1")]), params(&[("from", "1"), ("to", "2")]));
         assert_ne!(params(&[("from", "1")]), params(&[("to", "1")]));

@@ -2,7 +2,7 @@
 
 use super::params::{Params, cursor, invalid, read_cursor};
 use super::problem::{Problem, ProblemDetails};
-use super::wire::{PartitionDetail, PartitionList};
+use super::wire::{ListOrMissing, MissingList, PartitionDetail, PartitionList};
 use super::{Api, answer};
 use crate::partition::{KeyError, PartitionKey, PartitionSpec, Transform};
 use crate::pipeline::Definition;
@@ -10,6 +10,7 @@ use crate::store::PartitionFilter;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
+use std::collections::BTreeSet;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 /// How many changes of a partition its answer lists.
@@ -26,12 +27,14 @@ pub(super) fn routes() -> OpenApiRouter<Api> {
         ("from" = Option<String>, Query, description = "From this partition on, for time partitions: a value of the \
             first partition column or a canonical key"),
         ("to" = Option<String>, Query, description = "Up to this partition, inclusive"),
+        ("missing" = Option<bool>, Query, description = "Whether to list the periods from `from` to `to` that have no partition, \
+            where the partition columns are one series of periods; all on one page"),
         ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before"),
         ("limit" = Option<u32>, Query, description = "The most entries of the page; a server may be set to more or less", minimum = 1, maximum = 1000),
         ("If-None-Match" = Option<String>, Header, description = "The tag of an earlier answer"),
     ),
     responses(
-        (status = 200, description = "A page of partitions, and the sum over all", body = PartitionList<'_>, headers(
+        (status = 200, description = "A page of partitions, and the sum over all; or the missing ones", body = ListOrMissing<'_>, headers(
             ("ETag" = String, description = "The table's version, and a mark of the query and the definition"),
         )),
         (status = 304, description = "The table is as the tag's answer said"),
@@ -46,8 +49,11 @@ async fn list(
     params: Params,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    params.only(&["from", "to", "cursor", "limit"])?;
+    params.only(&["from", "to", "missing", "cursor", "limit"])?;
     let definition = api.pipeline(&name)?;
+    if params.flag("missing")? {
+        return list_missing(&api, definition, &params, &headers).await;
+    }
     let limit = params.limit(api.limits.default_page, api.limits.max_page)?;
     let filter = filter(&definition.partition, &params, limit)?;
     if answer::is_conditional(&headers) {
@@ -61,6 +67,30 @@ async fn list(
     let next_cursor = last.map(|entry| cursor(entry.partition.as_str()));
     let tag = tag(listing.version, definition, &params);
     answer::json_tagged(&headers, &tag, &PartitionList::new(&name, &definition.hash, &listing, next_cursor))
+}
+
+/// The periods that have no partition, all at once: there are no more than a run may name.
+async fn list_missing(
+    api: &Api,
+    definition: &Definition,
+    params: &Params,
+    headers: &HeaderMap,
+) -> Result<Response, Problem> {
+    if let Some(name) = ["cursor", "limit"].into_iter().find(|name| params.get(name).is_some()) {
+        return Err(invalid(name, "expected none with missing=true, whose answer has one page"));
+    }
+    let (Some(from), Some(to)) = (params.get("from"), params.get("to")) else {
+        return Err(invalid("missing", "expected `from` and `to` with it, the first and the last period"));
+    };
+    let range = definition.partition.range(from, to, api.limits.max_partitions_per_run);
+    let mut missing = range.map_err(|error| invalid("missing", &error.to_string()))?;
+    let (name, periods) = (&definition.name, missing.len());
+    // Before the entries: what changes between the two is then asked for again under the tag.
+    let version = api.store.table_version(name).await?;
+    let entries = api.store.entries(name, Some(&missing)).await?;
+    let there: BTreeSet<&PartitionKey> = entries.iter().map(|entry| &entry.partition).collect();
+    missing.retain(|key| !there.contains(key));
+    answer::json_tagged(headers, &tag(version, definition, params), &MissingList::new(name, version, periods, &missing))
 }
 
 /// The version, told apart by what else the answer depends on.

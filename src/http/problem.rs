@@ -1,7 +1,7 @@
 //! Errors as RFC 9457 problem details. Nothing but this file knows an error's status.
 
 use super::{Check, FilesError, REQUEST_ID};
-use crate::run::{RunId, State};
+use crate::run::{RunId, State, Unmet};
 use crate::store::StoreError;
 use axum::Json;
 use axum::extract::Request;
@@ -128,6 +128,8 @@ pub enum Problem {
     },
     /// The request is not to wait, and runs that have not ended overlap it.
     OverlappingRuns(Vec<RunId>),
+    /// Partitions are not what the request says that they are.
+    PreconditionFailed(Vec<Unmet>),
     /// The run cannot be retried with the pipeline as it is now.
     DefinitionChanged {
         /// The run.
@@ -176,6 +178,12 @@ pub enum Problem {
     Other(StatusCode),
 }
 
+/// A partition with what was found and expected of it.
+fn unmet_json(unmet: &Unmet) -> Value {
+    let found = unmet.found.as_ref().map(|(sha256, run_id)| json!({ "sha256": sha256, "run_id": run_id }));
+    json!({ "partition": unmet.partition, "expected": unmet.expected.as_str(), "found": found })
+}
+
 impl Problem {
     /// The status, the stable name and the name in words of each kind.
     fn kind(&self) -> (StatusCode, &'static str, &'static str) {
@@ -207,6 +215,9 @@ impl Problem {
             Problem::SlowBody(_) => (S::REQUEST_TIMEOUT, "slow-body", "The body did not arrive in time"),
             Problem::InvalidState { .. } => (S::CONFLICT, "invalid-state", "The run's state does not allow it"),
             Problem::OverlappingRuns(_) => (S::CONFLICT, "overlapping-runs", "Other runs are in the way"),
+            Problem::PreconditionFailed(_) => {
+                (S::CONFLICT, "precondition-failed", "A partition is not what the request expects")
+            }
             Problem::DefinitionChanged { .. } => {
                 (S::CONFLICT, "definition-changed", "The pipeline no longer has what the run names")
             }
@@ -259,6 +270,7 @@ impl Problem {
                     if runs.len() == 1 { "1 run".to_owned() } else { format!("{} runs", runs.len()) }
                 )
             }
+            Problem::PreconditionFailed(unmet) => unmet.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
             Problem::BodyTooLarge(limit) => format!("the body has more than {limit} bytes, which is the limit"),
             Problem::UnsupportedMediaType(found) => match found {
                 Some(found) => format!("found the content type {found:?}, expected application/json"),
@@ -315,6 +327,9 @@ impl Problem {
             Problem::RangeNotSatisfiable(bytes) => json!({ "bytes": bytes }),
             Problem::InvalidState { run_id, state, .. } => json!({ "run_id": run_id, "state": state }),
             Problem::OverlappingRuns(runs) => json!({ "run_ids": runs }),
+            Problem::PreconditionFailed(unmet) => {
+                json!({ "partitions": unmet.iter().map(unmet_json).collect::<Vec<_>>() })
+            }
             Problem::DefinitionChanged { run_id, .. } => json!({ "run_id": run_id }),
             Problem::LayoutChanged { pipeline, .. } => json!({ "pipeline": pipeline }),
             Problem::NotReady(checks) => json!({ "ready": false, "checks": checks }),

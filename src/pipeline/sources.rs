@@ -1,9 +1,11 @@
 //! Which files are whose sources.
 
+mod foreseen;
 mod slices;
 #[cfg(test)]
 mod tests;
 
+pub use foreseen::{Foreseen, ForeseenFile, foresee};
 pub use slices::Slice;
 
 use super::url::is_url;
@@ -81,16 +83,19 @@ impl SourcePlan {
 /// Plans the files of a run. Files that are not there are a source failure (`source-missing`); what the listing cannot
 /// answer is its own error.
 pub fn plan(definition: &Definition, scope: &Scope, listing: &dyn Listing) -> Result<SourcePlan, RunError> {
+    let (plan, missing) = look(definition, scope, listing)?;
+    missing_error(&missing).map_or(Ok(plan), Err)
+}
+
+/// The files that are there, and what is not, in words.
+fn look(definition: &Definition, scope: &Scope, listing: &dyn Listing) -> Result<(SourcePlan, Vec<String>), RunError> {
     let mut plan = Planner { definition, listing, files: BTreeMap::new(), missing: Vec::new() };
     match scope {
         Scope::Partitions(keys) => plan.overwrite(keys)?,
         Scope::Full => plan.full()?,
     }
-    if let Some(error) = plan.missing_error() {
-        return Err(error);
-    }
     let files = plan.files.into_iter().map(|(path, serves)| PlannedFile { path, serves: serves.into() });
-    Ok(SourcePlan { files: files.collect() })
+    Ok((SourcePlan { files: files.collect() }, plan.missing))
 }
 
 /// What a file serves so far.
@@ -280,16 +285,16 @@ impl<'a> Planner<'a> {
             all.insert(times.to_vec());
         }
     }
+}
 
-    fn missing_error(&self) -> Option<RunError> {
-        let named = self.missing.iter().take(MAX_NAMED).cloned().collect::<Vec<_>>().join("; ");
-        let detail = match self.missing.len() {
-            0 => return None,
-            count if count > MAX_NAMED => format!("{named}; and {} more", count - MAX_NAMED),
-            _ => named,
-        };
-        Some(failure("source-missing", "A source file is missing", detail))
-    }
+fn missing_error(missing: &[String]) -> Option<RunError> {
+    let named = missing.iter().take(MAX_NAMED).cloned().collect::<Vec<_>>().join("; ");
+    let detail = match missing.len() {
+        0 => return None,
+        count if count > MAX_NAMED => format!("{named}; and {} more", count - MAX_NAMED),
+        _ => named,
+    };
+    Some(failure("source-missing", "A source file is missing", detail))
 }
 
 /// The periods of a template that overlap this time.

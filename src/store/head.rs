@@ -46,6 +46,14 @@ impl Head {
         self.lease_until.is_some_and(|until| until <= now)
     }
 
+    /// `queued` -> `succeeded`, with no attempt: it has no partitions. Its acceptance decided it, so its own id stands for
+    /// the token that did.
+    pub(super) fn have_nothing_to_do(&mut self, now: DateTime<Utc>) {
+        self.decided_token = Some(ClaimToken(self.id.0));
+        self.state = State::Succeeded;
+        self.ended_at = Some(now);
+    }
+
     /// `queued` -> `running`
     pub(super) fn start(&mut self, token: ClaimToken, now: DateTime<Utc>, lease: Duration) {
         self.state = State::Running;

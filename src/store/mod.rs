@@ -25,7 +25,8 @@ pub use sqlite::{Clock, SqliteOptions, SqliteStore};
 use crate::partition::PartitionKey;
 use crate::run::{
     AttemptOutcome, CatalogEntry, ClaimToken, Decided, DefinitionHash, Fingerprint, HistoryEntry, IdempotencyKey,
-    Principal, Progress, Quarantine, RowCounts, Run, RunError, RunId, RunSummary, SourceFile, State, Totals, Warning,
+    Principal, Progress, Quarantine, RowCounts, Run, RunError, RunId, RunSummary, Scope, SourceFile, State, Totals,
+    Unmet, Warning,
 };
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
@@ -86,7 +87,7 @@ pub struct NewRun {
     pub principal: Principal,
     /// Its key.
     pub idempotency_key: IdempotencyKey,
-    /// What was asked; the scope is `asked.partitions`.
+    /// What was asked; the scope is `asked.partitions`, or those among them that `asked.only` picks.
     pub asked: crate::run::Asked,
     /// The current definition; stored unless it is there already.
     pub definition: StoredDefinition,
@@ -100,6 +101,8 @@ pub enum Submitted {
     New(Box<Run>),
     /// The key is known (it was taken meanwhile): ask [`RunStore::known_key`] again.
     KeyTaken,
+    /// These partitions are not what the request says; nothing was accepted, and its key is free.
+    PreconditionFailed(Vec<Unmet>),
     /// The request is to be refused where these runs, which have not ended, overlap it; so it was, and its key is free.
     Overlaps(Vec<RunId>),
 }
@@ -113,6 +116,10 @@ pub struct RunFilter {
     pub state: Option<State>,
     /// Runs that name (or made) this partition.
     pub partition: Option<PartitionKey>,
+    /// The run submitted under this key.
+    pub idempotency_key: Option<(Principal, IdempotencyKey)>,
+    /// Runs that have all of these labels.
+    pub labels: Vec<(String, String)>,
     /// Accepted after this time.
     pub created_after: Option<DateTime<Utc>>,
     /// Accepted before this time.
@@ -210,6 +217,8 @@ pub enum Begun {
     /// The rows of this partition were put into what the catalog does not have any more, so nothing was decided: compute
     /// again.
     BaseChanged(PartitionKey),
+    /// These partitions are not what the request says any more, so nothing was decided: end the attempt and the run.
+    PreconditionFailed(Vec<Unmet>),
     /// The token is no longer the run's: nothing was decided.
     Lost,
 }
@@ -276,6 +285,8 @@ pub enum Retried {
         /// Its last attempt.
         last_attempt: u32,
     },
+    /// These partitions are not what the request says; so it stays as it was.
+    PreconditionFailed(Vec<Unmet>),
     /// The run is not to wait where these runs, which have not ended, overlap it; so it stays as it was.
     Overlaps(Vec<RunId>),
     /// There is no such run.
@@ -380,8 +391,12 @@ pub trait RunStore: Send + Sync {
     async fn known_key(&self, principal: &Principal, key: &IdempotencyKey) -> StoreResult<Option<KnownKey>>;
 
     /// Accepts a run: its row is the queue entry and the idempotency record. Whether its key is taken comes before whether
-    /// others overlap it.
+    /// others overlap it. Which of the partitions asked for are picked is settled here; where none is, the run has succeeded.
     async fn submit(&self, run: &NewRun) -> StoreResult<Submitted>;
+
+    /// The runs that have not ended and overlap a scope of a pipeline, in their order, at most `limit`: a run that was
+    /// accepted now would wait for them.
+    async fn overlapping(&self, pipeline: &str, scope: &Scope, limit: u32) -> StoreResult<Vec<(RunId, State)>>;
 
     /// Where a run is.
     async fn state(&self, id: RunId) -> StoreResult<Option<State>>;

@@ -26,6 +26,8 @@ pub(super) struct Statements {
     pub(super) insert_run: &'static str,
     /// 1 run, 2 list of keys.
     pub(super) insert_scope: &'static str,
+    /// 1 run, 2 object of names and texts.
+    pub(super) insert_labels: &'static str,
     /// A run that is queued waits for its partitions. 1 run.
     pub(super) reserve_scope: &'static str,
     /// A run that ended lets go of its partitions. 1 run.
@@ -34,6 +36,9 @@ pub(super) struct Statements {
     pub(super) asked: &'static str,
     /// Other runs that have not ended and overlap the run, in their order. 1 run, 2 limit.
     pub(super) overlapping_runs: &'static str,
+    /// Runs that have not ended and overlap what might be asked, in their order. 1 pipeline, 2 list of keys or null for the
+    /// whole table, 3 limit.
+    pub(super) overlapping_scope: &'static str,
     /// 1 principal, 2 key.
     pub(super) known_key: &'static str,
     /// A run's control state, and nobody else moves it until the transaction ends. 1 run.
@@ -98,14 +103,19 @@ pub(super) struct Statements {
     pub(super) run_partitions: &'static str,
     /// The last ones, in order. 1 run, 2 limit.
     pub(super) attempts: &'static str,
-    /// Summaries, newest first. 1 pipeline, 2 state, 3 after, 4 before, 5 smaller id (each may be null), 6 limit.
+    /// Summaries, newest first. 1 pipeline, 2 state, 3 after, 4 before, 5 smaller id (each may be null), 6 limit, 7 partition
+    /// or null, 8 list of labels, each a list of name and text, 9 principal, 10 key (both or neither null).
     pub(super) list: &'static str,
     /// The same, where the pipeline is given.
     pub(super) list_of_pipeline: &'static str,
     /// The same, where the state is given.
     pub(super) list_in_state: &'static str,
-    /// The same for 7 a partition.
+    /// The same, where the partition is given.
     pub(super) list_of_partition: &'static str,
+    /// The same, where the key is given.
+    pub(super) list_of_key: &'static str,
+    /// The same, where there is a label.
+    pub(super) list_of_label: &'static str,
     /// 1 pipeline.
     pub(super) version: &'static str,
     /// What is summed up. 1 pipeline, 2 from, 3 until (each may be null).
@@ -114,6 +124,8 @@ pub(super) struct Statements {
     pub(super) page: &'static str,
     /// 1 pipeline, 2 list of keys or null for all.
     pub(super) entries: &'static str,
+    /// The definition of each of the catalog's entries. 1 pipeline, 2 list of keys or null for all.
+    pub(super) made_by: &'static str,
     /// The definitions that the catalog's entries are right for. 1 pipeline.
     pub(super) table_definitions: &'static str,
     /// 1 pipeline, 2 partition, 3 limit.

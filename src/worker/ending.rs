@@ -48,6 +48,12 @@ impl Worker {
         self.end(attempt, Ended { error: Some(error), quarantine, retry_after, ..failed }).await;
     }
 
+    /// Ends the attempt and the run as failed, whatever the pipeline says of another try.
+    pub(super) async fn give_up(&self, attempt: &Attempt<'_>, error: RunError) {
+        let failed = self.ended(AttemptOutcome::Failed);
+        self.end(attempt, Ended { error: Some(error), ..failed }).await;
+    }
+
     /// The end of an attempt that did not fail.
     pub(super) fn ended(&self, outcome: AttemptOutcome) -> Ended {
         let max_lost_workers = self.settings.max_lost_workers;
@@ -136,13 +142,30 @@ pub(super) fn compute_error(kind: &str, title: &str, detail: String) -> RunError
     }
 }
 
-/// A run that takes too long takes as long the next time.
-pub(super) fn time_limit(seconds: u32) -> RunError {
-    let detail = format!(
-        "the computation was stopped after {seconds} s, which is limits.timeout_seconds of the pipeline; expected it to be \
-         done by then"
-    );
-    compute_error("time-limit", "The run took too long", detail)
+/// How long an attempt may compute, and who says so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct TimeLimit {
+    pub(super) seconds: u32,
+    said_by: &'static str,
+}
+
+impl TimeLimit {
+    /// The lesser one.
+    pub(super) fn of(pipeline: Option<u32>, request: Option<u32>) -> Option<Self> {
+        let by = |said_by| move |seconds| Self { seconds, said_by };
+        let pipeline = pipeline.map(by("limits.timeout_seconds of the pipeline"));
+        let request = request.map(by("timeout_seconds of the request"));
+        pipeline.into_iter().chain(request).min_by_key(|limit| limit.seconds)
+    }
+
+    /// A run that takes too long takes as long the next time.
+    pub(super) fn error(self) -> RunError {
+        let Self { seconds, said_by } = self;
+        let detail = format!(
+            "the computation was stopped after {seconds} s, which is {said_by}; expected it to be done by then"
+        );
+        compute_error("time-limit", "The run took too long", detail)
+    }
 }
 
 pub(super) fn service_error(kind: &str, title: &str, detail: String) -> RunError {

@@ -4,13 +4,14 @@ use super::contract::{self, Found};
 use super::scope::Allowed;
 use super::spool::{raw_rows, spool};
 use crate::engine::EngineError;
-use crate::engine::error::{run_error, source_failure};
+use crate::engine::error::source_failure;
+use crate::engine::local::LocalFiles;
 use crate::engine::text::RawRow;
 use crate::engine::web::{Web, WebStamp};
 use crate::pipeline::Definition;
 use crate::pipeline::sources::{Listing, PlannedFile};
 use crate::pipeline::url::{is_url, shown};
-use crate::run::{FailureClass, RunError, SourceFile};
+use crate::run::{RunError, SourceFile};
 use ::polars::io::SerReader;
 use ::polars::io::parquet::metadata::FileMetadataRef;
 use ::polars::prelude as pl;
@@ -28,7 +29,7 @@ use std::sync::atomic::AtomicU64;
 
 /// Sources on the local disk and of other servers.
 pub(super) struct SourceFiles<'a> {
-    root: &'a Path,
+    local: LocalFiles,
     /// The way to other servers.
     pub(super) web: &'a Web<'a>,
     /// What the servers said of their files, by URL.
@@ -37,8 +38,8 @@ pub(super) struct SourceFiles<'a> {
 
 impl<'a> SourceFiles<'a> {
     /// Relative paths start at `root`.
-    pub(super) fn new(root: &'a Path, web: &'a Web<'a>) -> Self {
-        Self { root, web, asked: RefCell::default() }
+    pub(super) fn new(root: &Path, web: &'a Web<'a>) -> Self {
+        Self { local: LocalFiles::new(root), web, asked: RefCell::default() }
     }
 
     /// The stamp of a planned file, before anything of it is read.
@@ -46,44 +47,7 @@ impl<'a> SourceFiles<'a> {
         if let Some(stamp) = self.asked.borrow().get(&planned.path) {
             return Ok(Stamp::Web(stamp.clone()));
         }
-        LocalStamp::of(&self.root.join(&planned.path)).map(Stamp::Local).map_err(|e| unreadable(planned, &e))
-    }
-
-    fn is_file(&self, path: &str) -> io::Result<bool> {
-        match std::fs::metadata(self.root.join(path)) {
-            Ok(found) if found.is_file() => Ok(true),
-            Ok(found) => {
-                let what = if found.is_dir() { "a folder" } else { "no regular file" };
-                Err(io::Error::new(io::ErrorKind::InvalidInput, format!("it is {what}, expected a file")))
-            }
-            Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(false),
-            Err(e) => Err(e),
-        }
-    }
-
-    fn matching(&self, pattern: &str) -> io::Result<Vec<String>> {
-        let root = glob::Pattern::escape(&self.root.to_string_lossy());
-        let absolute = if Path::new(pattern).is_absolute() { pattern.to_owned() } else { format!("{root}/{pattern}") };
-        let options = glob::MatchOptions {
-            case_sensitive: true,
-            require_literal_separator: true,
-            require_literal_leading_dot: true,
-        };
-        let found = glob::glob_with(&absolute, options).map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
-        let mut out = Vec::new();
-        for path in found {
-            let path = path.map_err(io::Error::from)?;
-            if path.is_file() {
-                let shown = if Path::new(pattern).is_absolute() {
-                    &path
-                } else {
-                    path.strip_prefix(self.root).unwrap_or(&path)
-                };
-                out.push(shown.to_string_lossy().into_owned());
-            }
-        }
-        out.sort();
-        Ok(out)
+        LocalStamp::of(&self.local.at(&planned.path)).map(Stamp::Local).map_err(|e| unreadable(planned, &e))
     }
 }
 
@@ -95,19 +59,14 @@ impl Listing for SourceFiles<'_> {
         self.asked.borrow_mut().extend(there);
         let is_there = |path: &String| match is_url(path) {
             true => Ok(self.asked.borrow().contains_key(path)),
-            false => self.is_file(path).map_err(|e| unreachable(path, &e)),
+            false => self.local.is_file(path),
         };
         paths.iter().map(is_there).collect()
     }
 
     fn glob(&self, pattern: &str) -> Result<Vec<String>, RunError> {
-        self.matching(pattern).map_err(|e| unreachable(pattern, &e))
+        self.local.glob(pattern)
     }
-}
-
-fn unreachable(path: &str, error: &io::Error) -> RunError {
-    let detail = format!("{path}: {error}");
-    run_error(FailureClass::Source, "source-unreachable", "A source cannot be read", detail)
 }
 
 /// What tells whether a file was changed.

@@ -1,26 +1,18 @@
 //! What a submission asks: the shape of its body, and its reading by a definition.
 
-use crate::http::object::member;
+mod options;
+mod partitions;
+
+pub use partitions::{PartitionAsked, PartitionsAsked, RangeAsked};
+
 use crate::http::problem::FieldError;
-use crate::partition::{KeyError, PartitionKey, PartitionSpec};
+use crate::partition::PartitionSpec;
 use crate::pipeline::{Definition, SourcePath};
-use crate::run::{Asked, AskedPartitions, Mode, OnOverlap};
-use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use utoipa::openapi::RefOr;
-use utoipa::openapi::schema::{AnyOfBuilder, Object, ObjectBuilder, Schema, SchemaType, Type};
-use utoipa::{PartialSchema, ToSchema};
-
-/// The most errors that one answer lists.
-const MAX_ERRORS: usize = 100;
-
-/// How often, on average, a request may name the same partition.
-const MAX_REPEATS: usize = 10;
-
-/// The most partitions that a request may name with its repeats, whatever the server's limits: so a repetition is read
-/// whatever they were when the first was accepted.
-const MAX_NAMED: usize = 1_000_000;
+use crate::run::{Asked, AskedPartitions, Labels, Mode, OnOverlap, Only};
+use partitions::ListLimits;
+use std::collections::BTreeMap;
+use utoipa::ToSchema;
+use utoipa::openapi::schema::{Object, ObjectBuilder, SchemaType, Type};
 
 /// The body of a submission.
 #[derive(Debug, Clone, serde::Deserialize, ToSchema)]
@@ -31,7 +23,7 @@ pub struct SubmitRequest {
     pub pipeline: String,
     /// The partitions to rebuild; absent for `full`.
     #[serde(default)]
-    pub partitions: Option<Vec<PartitionAsked>>,
+    pub partitions: Option<PartitionsAsked>,
     /// `overwrite` (the default) replaces the named partitions, `full` rebuilds the whole table.
     #[serde(default)]
     #[schema(schema_with = mode_schema)]
@@ -40,6 +32,19 @@ pub struct SubmitRequest {
     #[serde(default)]
     #[schema(schema_with = on_overlap_schema)]
     pub on_overlap: Option<OnOverlap>,
+    /// Names with short texts, at most 20, by which runs can be found again.
+    #[serde(default)]
+    #[schema(example = json!({"dag": "zones", "team": "mobility"}))]
+    pub labels: Option<BTreeMap<String, String>>,
+    /// What partitions of the run must be when it is accepted and when it decides: the sha256 of the file, the id of the run
+    /// that wrote it, or null where it must not be there.
+    #[serde(default)]
+    #[schema(example = json!({"pickup_month=2024-02": null}))]
+    pub if_current: Option<BTreeMap<String, Option<String>>>,
+    /// How many seconds an attempt may compute; the pipeline's limit holds too.
+    #[serde(default)]
+    #[schema(minimum = 1)]
+    pub timeout_seconds: Option<u32>,
     /// What a failed or cancelled run under the same key becomes.
     #[serde(default)]
     pub if_failed: Option<IfFailed>,
@@ -58,36 +63,6 @@ pub enum IfFailed {
     Return,
     /// It is queued again, as a new attempt.
     Retry,
-}
-
-/// One entry of `partitions`: a text (canonical, or the bare value where there is one partition column), an object with
-/// the text of each column, or a range.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PartitionAsked {
-    /// Canonical text or a bare value.
-    Text(String),
-    /// The fields of an object; `from` and `to` make a range.
-    Fields(BTreeMap<String, String>),
-}
-
-/// How much one list of partitions may name.
-#[derive(Debug, Clone, Copy)]
-struct ListLimits {
-    /// The most partitions.
-    max_keys: usize,
-    /// The most with their repeats.
-    max_named: usize,
-}
-
-impl ListLimits {
-    fn at_acceptance(max_partitions: usize) -> Self {
-        Self { max_keys: max_partitions, max_named: max_partitions.saturating_mul(MAX_REPEATS).min(MAX_NAMED) }
-    }
-
-    /// As many partitions as then, named at least as often, whatever the server's limits are by now.
-    fn at_replay(asked: &Asked) -> Self {
-        Self { max_keys: asked.partitions.0.len(), max_named: MAX_NAMED }
-    }
 }
 
 impl SubmitRequest {
@@ -113,11 +88,18 @@ impl SubmitRequest {
             errors.extend(more);
             AskedPartitions(Vec::new())
         });
+        let only = self.only();
+        // Where they could not be read, nothing is said of what is not among them.
+        let scope = (mode == Mode::Overwrite && errors.is_empty()).then_some(&partitions);
+        let if_current = options::if_current(self.if_current.as_ref(), &definition.partition, scope, only, &mut errors);
+        let labels = options::labels(self.labels.as_ref(), &mut errors);
+        let timeout_seconds = options::timeout_seconds(self.timeout_seconds, &mut errors);
         if !errors.is_empty() {
             return Err(errors);
         }
         let on_overlap = self.on_overlap.unwrap_or_default();
-        Ok(Asked { pipeline: self.pipeline.clone(), mode, partitions, on_overlap })
+        let asked = Asked::new(&self.pipeline, mode, partitions);
+        Ok(Asked { only, on_overlap, labels, if_current, timeout_seconds, ..asked })
     }
 
     /// What is asked again, read by a definition that may be another than that of the first time.
@@ -134,13 +116,16 @@ impl SubmitRequest {
                 let limits = ListLimits::at_replay(asked);
                 self.partitions(mode.unwrap_or(asked.mode), &definition.partition, limits).ok()
             }
-            None => self.literal_partitions(),
+            None => PartitionsAsked::literal(self.partitions.as_ref()),
         };
         let fields = [
             ("pipeline", self.pipeline == asked.pipeline),
             ("mode", mode == Some(asked.mode)),
-            ("partitions", partitions.as_ref() == Some(&asked.partitions)),
+            ("partitions", partitions.as_ref() == Some(&asked.partitions) && self.only() == asked.only),
             ("on_overlap", self.on_overlap.unwrap_or_default() == asked.on_overlap),
+            ("labels", self.labels.as_ref().unwrap_or(&Labels::new()) == &asked.labels),
+            ("if_current", options::is_same(self.if_current.as_ref(), &asked.if_current, definition)),
+            ("timeout_seconds", self.timeout_seconds == asked.timeout_seconds),
         ];
         fields.into_iter().filter(|(_, same)| !same).map(|(name, _)| name).collect()
     }
@@ -158,15 +143,9 @@ impl SubmitRequest {
         }
     }
 
-    /// The entries as if each were canonical text already; none where one is not even a text.
-    fn literal_partitions(&self) -> Option<AskedPartitions> {
-        let list = self.partitions.as_deref().unwrap_or_default();
-        let texts = list.iter().map(|item| match item {
-            PartitionAsked::Text(text) => Some(PartitionKey::from_canonical(text)),
-            PartitionAsked::Fields(_) => None,
-        });
-        let keys = texts.collect::<Option<BTreeSet<_>>>()?;
-        Some(AskedPartitions(keys.into_iter().collect()))
+    /// Which of the partitions are to be rebuilt; none for all of them.
+    fn only(&self) -> Option<Only> {
+        self.partitions.as_ref().and_then(PartitionsAsked::only)
     }
 
     fn partitions(
@@ -176,7 +155,7 @@ impl SubmitRequest {
         limits: ListLimits,
     ) -> Result<AskedPartitions, Vec<FieldError>> {
         let wrong = |detail: String| Err(vec![FieldError::new("/partitions", detail)]);
-        match (mode, self.partitions.as_deref()) {
+        match (mode, &self.partitions) {
             (Mode::Full, None) => Ok(AskedPartitions(Vec::new())),
             (Mode::Full, Some(_)) => {
                 wrong("found partitions, expected none with mode full, which rebuilds the whole table".to_owned())
@@ -184,139 +163,8 @@ impl SubmitRequest {
             (Mode::Overwrite, None) => wrong(
                 "absent or null, expected a list of partitions (or mode full to rebuild the whole table)".to_owned(),
             ),
-            (Mode::Overwrite, Some([])) => wrong("empty, expected at least one partition".to_owned()),
-            (Mode::Overwrite, Some(list)) => read_list(list, spec, limits),
+            (Mode::Overwrite, Some(asked)) => asked.read(spec, limits),
         }
-    }
-}
-
-/// Reads the list into sorted and unique keys.
-fn read_list(
-    list: &[PartitionAsked],
-    spec: &PartitionSpec,
-    limits: ListLimits,
-) -> Result<AskedPartitions, Vec<FieldError>> {
-    let ListLimits { max_keys, max_named } = limits;
-    let too_many = |detail: String| Err(vec![FieldError::new("/partitions", detail)]);
-    let mut keys = BTreeSet::new();
-    let mut errors = Vec::new();
-    let mut named = 0usize;
-    for (index, item) in list.iter().enumerate() {
-        match item.read(spec, max_keys) {
-            Ok(more) => {
-                named = named.saturating_add(more.len());
-                keys.extend(more);
-            }
-            Err(error) => errors.push(FieldError::new(format!("/partitions/{index}{}", error.member), error.detail)),
-        }
-        if keys.len() > max_keys {
-            return too_many(format!("found more than {max_keys} partitions, which is the limit for one run"));
-        }
-        if named > max_named {
-            return too_many(format!(
-                "names partitions more than {max_named} times, repeats counted, which is the limit"
-            ));
-        }
-        if errors.len() >= MAX_ERRORS {
-            break;
-        }
-    }
-    if errors.is_empty() { Ok(AskedPartitions(keys.into_iter().collect())) } else { Err(errors) }
-}
-
-/// What is wrong with one entry, and in which member of it.
-struct EntryError {
-    member: String,
-    detail: String,
-}
-
-impl From<KeyError> for EntryError {
-    fn from(error: KeyError) -> Self {
-        Self { member: String::new(), detail: error.to_string() }
-    }
-}
-
-impl PartitionAsked {
-    fn read(&self, spec: &PartitionSpec, max: usize) -> Result<Vec<PartitionKey>, EntryError> {
-        match self {
-            PartitionAsked::Text(text) => Ok(vec![spec.parse_text(text)?]),
-            PartitionAsked::Fields(fields) if is_range(fields, spec) => {
-                if let Some(unknown) = fields.keys().find(|name| !matches!(name.as_str(), "from" | "to")) {
-                    let detail = "unknown in a range, expected from and to".to_owned();
-                    return Err(EntryError { member: member(unknown), detail });
-                }
-                match (fields.get("from"), fields.get("to")) {
-                    (Some(from), Some(to)) => Ok(spec.range(from, to, max)?),
-                    _ => Err(KeyError("a range needs both from and to".to_owned()).into()),
-                }
-            }
-            PartitionAsked::Fields(fields) => Ok(vec![spec.parse_object(fields)?]),
-        }
-    }
-}
-
-/// Whether an object is a range and not the columns of one partition.
-fn is_range(fields: &BTreeMap<String, String>, spec: &PartitionSpec) -> bool {
-    let mut ends = ["from", "to"].into_iter().filter(|end| fields.contains_key(*end)).peekable();
-    ends.peek().is_some() && ends.all(|end| spec.columns().iter().all(|column| column.name != end))
-}
-
-impl<'de> Deserialize<'de> for PartitionAsked {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(EntryVisitor)
-    }
-}
-
-struct EntryVisitor;
-
-impl<'de> Visitor<'de> for EntryVisitor {
-    type Value = PartitionAsked;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a partition as text, an object of texts, or a range with from and to")
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<PartitionAsked, E> {
-        Ok(PartitionAsked::Text(text.to_owned()))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<PartitionAsked, A::Error> {
-        let mut fields = BTreeMap::new();
-        while let Some((name, text)) = map.next_entry::<String, String>()? {
-            if fields.contains_key(&name) {
-                return Err(A::Error::custom(format!("duplicate field `{name}`")));
-            }
-            fields.insert(name, text);
-        }
-        Ok(PartitionAsked::Fields(fields))
-    }
-}
-
-impl ToSchema for PartitionAsked {
-    fn name() -> std::borrow::Cow<'static, str> {
-        "PartitionAsked".into()
-    }
-}
-
-impl PartialSchema for PartitionAsked {
-    fn schema() -> RefOr<Schema> {
-        let text = |description: &str| ObjectBuilder::new().schema_type(Type::String).description(Some(description));
-        let range = ObjectBuilder::new()
-            .description(Some("All partitions from one to another, inclusive, over time transforms"))
-            .property("from", text("The first").build())
-            .property("to", text("The last").build())
-            .required("from")
-            .required("to")
-            .examples([serde_json::json!({"from": "2024-01", "to": "2024-03"})]);
-        let columns = ObjectBuilder::new()
-            .description(Some("The text of each partition column"))
-            .additional_properties(Some(text("The column's value")))
-            .examples([serde_json::json!({"event_date": "2015-01-01", "hour": "15"})]);
-        AnyOfBuilder::new()
-            .item(text("Canonical text, or the bare value where there is one partition column").examples(["2024-02"]))
-            .item(range)
-            .item(columns)
-            .into()
     }
 }
 

@@ -79,7 +79,7 @@ pub(super) async fn cancel(
         (status = 400, description = "The body is no JSON", body = ProblemDetails, content_type = "application/problem+json"),
         (status = 404, description = "There is no such run", body = ProblemDetails, content_type = "application/problem+json"),
         (status = 409, description = "It has not failed and was not cancelled, its last attempt is another, the \
-            pipeline no longer has what it names, the table has another layout, or other runs are in the way of one that was not to wait", body = ProblemDetails, content_type = "application/problem+json"),
+            pipeline no longer has what it names, the table has another layout, a partition is not what `if_current` says, or other runs are in the way of one that was not to wait", body = ProblemDetails, content_type = "application/problem+json"),
         (status = 413, description = "The body is too large", body = ProblemDetails, content_type = "application/problem+json"),
         (status = 415, description = "The body is not declared as JSON", body = ProblemDetails, content_type = "application/problem+json"),
         (status = 422, description = "The body is not valid", body = ProblemDetails, content_type = "application/problem+json"),
@@ -105,6 +105,7 @@ pub(super) async fn retry(
     match api.store.retry(run.id, if_attempt, &definition).await? {
         Retried::Queued => queued(&find(&api, &id).await?),
         Retried::Unknown => Err(Problem::NoSuchRun(id)),
+        Retried::PreconditionFailed(unmet) => Err(Problem::PreconditionFailed(unmet)),
         Retried::Overlaps(runs) => Err(Problem::OverlappingRuns(runs)),
         Retried::NotAllowed { state, last_attempt } => Err(not_allowed(run.id, state, last_attempt, if_attempt)),
     }

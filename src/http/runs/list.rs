@@ -5,14 +5,24 @@ use crate::http::problem::{Problem, ProblemDetails};
 use crate::http::wire::{RunList, SummaryView};
 use crate::http::{Api, answer};
 use crate::partition::PartitionKey;
-use crate::run::{RunId, State as RunState};
+use crate::run::{IdempotencyKey, Principal, RunId, State as RunState};
 use crate::store::RunFilter;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use uuid::Uuid;
 
-const KNOWN: [&str; 7] = ["pipeline", "state", "partition", "created_after", "created_before", "cursor", "limit"];
+const KNOWN: [&str; 9] = [
+    "pipeline",
+    "state",
+    "partition",
+    "idempotency_key",
+    "label",
+    "created_after",
+    "created_before",
+    "cursor",
+    "limit",
+];
 
 /// Lists runs, newest first.
 #[utoipa::path(get, path = "/runs", operation_id = "list_runs", tag = "runs",
@@ -21,6 +31,9 @@ const KNOWN: [&str; 7] = ["pipeline", "state", "partition", "created_after", "cr
         ("state" = Option<String>, Query, description = "Runs in this state"),
         ("partition" = Option<String>, Query, description = "Runs that name or made this partition: a canonical key, \
             or with `pipeline` a bare value"),
+        ("idempotency_key" = Option<String>, Query, description = "The run submitted under this key"),
+        ("label" = Option<Vec<String>>, Query, style = Form, explode, description = "Runs that have this label, as \
+            `name:text`; repeated, all of them", example = json!(["team:mobility"])),
         ("created_after" = Option<String>, Query, description = "Accepted after this RFC 3339 time"),
         ("created_before" = Option<String>, Query, description = "Accepted before this RFC 3339 time"),
         ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before"),
@@ -33,7 +46,7 @@ const KNOWN: [&str; 7] = ["pipeline", "state", "partition", "created_after", "cr
     ),
 )]
 pub(super) async fn list(State(api): State<Api>, params: Params, headers: HeaderMap) -> Result<Response, Problem> {
-    params.only(&KNOWN)?;
+    params.only_and_repeated(&KNOWN, "label")?;
     let limit = params.limit(api.limits.default_page, api.limits.max_page)?;
     let filter = filter(&api, &params, limit)?;
     let mut runs = api.store.list(&filter).await?;
@@ -57,12 +70,22 @@ fn filter(api: &Api, params: &Params, limit: u32) -> Result<RunFilter, Problem> 
         pipeline: params.get("pipeline").map(str::to_owned),
         state,
         partition: params.get("partition").map(|text| partition(api, params.get("pipeline"), text)).transpose()?,
+        idempotency_key: params.read("idempotency_key", |text| {
+            IdempotencyKey::parse(text).map(|key| (Principal::default(), key)).map_err(|error| error.to_string())
+        })?,
+        labels: params.all("label").map(label).collect::<Result<_, _>>()?,
         created_after: params.moment("created_after")?,
         created_before: params.moment("created_before")?,
         before,
         // One more than the page, to know whether another follows.
         limit: limit + 1,
     })
+}
+
+fn label(text: &str) -> Result<(String, String), Problem> {
+    let pair = text.split_once(':').map(|(name, text)| (name.to_owned(), text.to_owned()));
+    let expected = "expected a name, a colon and a text, as in team:mobility";
+    pair.ok_or_else(|| invalid("label", &format!("found {text:?}, {expected}")))
 }
 
 /// A canonical key, also of a definition that is no longer current; or a bare value of the pipeline.

@@ -5,10 +5,11 @@ mod change;
 mod get;
 mod layout;
 mod list;
+mod plan;
 mod submit;
 mod wait;
 
-pub use ask::{IfFailed, PartitionAsked, SubmitRequest};
+pub use ask::{IfFailed, PartitionAsked, PartitionsAsked, RangeAsked, SubmitRequest};
 
 use super::problem::Problem;
 use super::wire::RunView;

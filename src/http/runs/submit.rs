@@ -2,13 +2,13 @@
 
 use super::ask::{IfFailed, SubmitRequest};
 use super::wait::Wait;
-use super::{definition_for_retry, layout, location, show, stored};
+use super::{definition_for_retry, layout, location, plan, show, stored};
 use crate::http::params::Params;
 use crate::http::problem::{Problem, ProblemDetails};
-use crate::http::wire::RunView;
+use crate::http::wire::{RunOrPlan, RunView};
 use crate::http::{Api, IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED, body};
 use crate::pipeline::{self, Definition};
-use crate::run::{IdempotencyKey, Mode, Principal, Run, RunId, State as RunState};
+use crate::run::{Asked, IdempotencyKey, Mode, Principal, Run, RunId, State as RunState};
 use crate::store::{KnownKey, NewRun, Retried, StoredDefinition, Submitted};
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -23,6 +23,9 @@ const MAX_LOOKS: usize = 5;
 /// Submits a run under a key.
 ///
 /// The same request under the same key gives back the run that the first one made. Another request under it is refused.
+///
+/// With `dry_run=true` nothing is created and the key, which may be left out, stays free: the answer is what the run would
+/// replace, read and wait for, or the refusal or the replay that the submission would get.
 #[utoipa::path(post, path = "/runs", operation_id = "submit_run", tag = "runs",
     request_body(content = SubmitRequest, example = json!({"pipeline": "zone_hour", "partitions": ["2024-02"]})),
     params((
@@ -30,6 +33,7 @@ const MAX_LOOKS: usize = 5;
         description = "1 to 255 visible ASCII characters, bare or quoted; or the field `idempotency_key`",
         example = "zone_hour/2024-02/scheduled__2024-03-01",
     ),
+        ("dry_run" = Option<bool>, Query, description = "Whether to answer what would be done, and to do nothing"),
         ("wait" = Option<f64>, Query, description = "Seconds to wait for the run's end", minimum = 0, maximum = 60),
         ("Prefer" = Option<String>, Header, description = "`wait=30` is the same as the parameter"),
     ),
@@ -39,11 +43,13 @@ const MAX_LOOKS: usize = 5;
             ("Retry-After" = u64, description = "When it pays to look"),
             ("ETag" = String, description = "The tag of the answer"),
         )),
-        (status = 200, description = "The run that was accepted under this key before, as it is now", body = RunView<'_>,
-            headers(("Idempotent-Replayed" = String, description = "`true`"))),
+        (status = 200, description = "The run that was accepted under this key before, as it is now; or, of a dry run under a key \
+            that is free, the plan", body = RunOrPlan<'_>,
+            headers(("Idempotent-Replayed" = String, description = "`true` where it is a run"))),
         (status = 400, description = "No JSON, or no or a bad key", body = ProblemDetails,
             content_type = "application/problem+json"),
-        (status = 409, description = "`on_overlap: refuse`, and other runs are in the way; the table has another layout than the \
+        (status = 409, description = "`on_overlap: refuse`, and other runs are in the way; a partition is not what \
+            `if_current` says; the table has another layout than the \
             pipeline, so that only `mode: full` can rebuild it; or `if_failed: retry`, and the pipeline no longer has what the \
             run names",
             body = ProblemDetails, content_type = "application/problem+json"),
@@ -63,8 +69,11 @@ pub(super) async fn submit(
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, Problem> {
-    params.only(&["wait"])?;
+    params.only(&["wait", "dry_run"])?;
     let wait = Wait::asked(&params, &headers, &api.limits)?;
+    if params.flag("dry_run")? {
+        return dry_run(&api, &headers, &body, wait).await;
+    }
     answer(&api, &headers, &body, wait).await
 }
 
@@ -79,11 +88,27 @@ async fn answer(api: &Api, headers: &HeaderMap, body: &Bytes, wait: Wait) -> Res
         match api.store.submit(&new_run(api, &request, &principal, &key).await?).await? {
             Submitted::New(run) => return accepted(api, *run, wait).await,
             Submitted::KeyTaken => {}
+            Submitted::PreconditionFailed(unmet) => return Err(Problem::PreconditionFailed(unmet)),
             Submitted::Overlaps(runs) => return Err(Problem::OverlappingRuns(runs)),
         }
     }
     tracing::error!("a key is taken and not known");
     Err(Problem::Internal)
+}
+
+/// What [`answer`] would come to. A failed run is not queued again.
+async fn dry_run(api: &Api, headers: &HeaderMap, body: &Bytes, wait: Wait) -> Result<Response, Problem> {
+    let request = SubmitRequest { if_failed: None, ..body::json(headers, body)? };
+    let known = match key(headers, request.idempotency_key.as_deref()) {
+        Ok(key) => api.store.known_key(&Principal::default(), &key).await?,
+        Err(Problem::MissingKey) => None,
+        Err(problem) => return Err(problem),
+    };
+    if let Some(known) = known {
+        return replay(api, &request, &known, wait).await;
+    }
+    let (definition, asked) = asked(api, &request).await?;
+    plan::show(api, definition, &asked).await
 }
 
 async fn accepted(api: &Api, run: Run, wait: Wait) -> Result<Response, Problem> {
@@ -117,12 +142,8 @@ fn key(headers: &HeaderMap, in_body: Option<&str>) -> Result<IdempotencyKey, Pro
     }
 }
 
-async fn new_run(
-    api: &Api,
-    request: &SubmitRequest,
-    principal: &Principal,
-    key: &IdempotencyKey,
-) -> Result<NewRun, Problem> {
+/// What is asked of a pipeline as it is now, if it can be done.
+async fn asked<'a>(api: &'a Api, request: &SubmitRequest) -> Result<(&'a Arc<Definition>, Asked), Problem> {
     let Some(definition) = api.pipelines.get(&request.pipeline) else {
         return Err(Problem::UnknownPipeline { name: request.pipeline.clone(), known: api.pipeline_names() });
     };
@@ -130,6 +151,16 @@ async fn new_run(
     if asked.mode == Mode::Overwrite {
         layout::check(api, definition).await?;
     }
+    Ok((definition, asked))
+}
+
+async fn new_run(
+    api: &Api,
+    request: &SubmitRequest,
+    principal: &Principal,
+    key: &IdempotencyKey,
+) -> Result<NewRun, Problem> {
+    let (definition, asked) = asked(api, request).await?;
     Ok(NewRun {
         id: RunId::new(),
         principal: principal.clone(),
@@ -173,6 +204,7 @@ async fn retry(api: &Api, run: &Run) -> Result<(), Problem> {
             Ok(())
         }
         Retried::NotAllowed { .. } => Ok(()),
+        Retried::PreconditionFailed(unmet) => Err(Problem::PreconditionFailed(unmet)),
         Retried::Overlaps(runs) => Err(Problem::OverlappingRuns(runs)),
         Retried::Unknown => Err(Problem::NoSuchRun(run.id.to_string())),
     }

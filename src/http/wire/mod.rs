@@ -1,12 +1,14 @@
 //! What answers look like: the domain's values in the shapes and names of the interface.
 
 mod pipeline;
+mod plan;
 mod run;
 mod table;
 
 pub(super) use pipeline::{PipelineDetail, PipelineList, PipelineSummary};
+pub(super) use plan::{PlanView, Planned, RunOrPlan};
 pub(super) use run::{RunList, RunView, SummaryView};
-pub(super) use table::{PartitionDetail, PartitionList};
+pub(super) use table::{ListOrMissing, MissingList, PartitionDetail, PartitionList};
 
 use crate::run::{AttemptOutcome, Content, Outcome, PartFile, State, Totals};
 use serde::{Serialize, Serializer};

@@ -3,8 +3,8 @@
 use super::{ContentIfAny, attempt_outcome_schema, outcome_or_null_schema, state_schema, totals, totals_schema};
 use crate::http::problem::TYPE_PREFIX;
 use crate::run::{
-    Attempt, AttemptOutcome, Base, FailureClass, Mode, Outcome, Previous, Progress, Quarantine, RowCounts, Run,
-    RunError, RunId, RunPartition, RunSummary, SourceFile, Stage, State, Totals, Warning,
+    Asked, Attempt, AttemptOutcome, Base, FailureClass, Labels, Mode, Only, Outcome, Preconditions, Previous, Progress,
+    Quarantine, RowCounts, Run, RunError, RunId, RunPartition, RunSummary, SourceFile, Stage, State, Totals, Warning,
 };
 use chrono::{DateTime, Utc};
 use serde::Serialize;
@@ -26,6 +26,19 @@ pub(in crate::http) struct RunView<'a> {
     mode: Mode,
     #[schema(schema_with = state_schema)]
     state: State,
+    /// What was asked, where the partitions were picked from it when the run was accepted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    asked: Option<RangeView<'a>>,
+    /// What the caller calls it by.
+    #[schema(value_type = BTreeMap<String, String>)]
+    labels: &'a Labels,
+    /// What partitions must be when it decides: the sha256 of the file, the id of the run that wrote it, or null for none.
+    #[serde(skip_serializing_if = "Preconditions::is_empty")]
+    #[schema(value_type = BTreeMap<String, Option<String>>, required = false)]
+    if_current: &'a Preconditions,
+    /// How many seconds an attempt may compute, where the request says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timeout_seconds: Option<u32>,
     /// Its partitions in the order of their keys; for `full` known from the decision on.
     partitions: Vec<PartitionView<'a>>,
     /// The books, from the decision on.
@@ -53,6 +66,26 @@ pub(in crate::http) struct RunView<'a> {
     /// When it is tried again, while it waits for that.
     #[serde(skip_serializing_if = "Option::is_none")]
     due_at: Option<DateTime<Utc>>,
+}
+
+/// A range of partitions, and which of them were picked.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = AskedRange)]
+pub(super) struct RangeView<'a> {
+    #[schema(example = "pickup_month=2024-01")]
+    from: &'a str,
+    #[schema(example = "pickup_month=2024-12")]
+    to: &'a str,
+    #[schema(value_type = String, example = "missing")]
+    only: Only,
+}
+
+impl<'a> RangeView<'a> {
+    /// None where all that was named is rebuilt. Periods are in the order of their keys.
+    pub(super) fn of(asked: &'a Asked) -> Option<Self> {
+        let keys = &asked.partitions.0;
+        Some(Self { from: keys.first()?.as_str(), to: keys.last()?.as_str(), only: asked.only? })
+    }
 }
 
 /// One partition of a run; before the decision its outcome is null and nothing else is known.
@@ -184,7 +217,7 @@ struct QuarantineView<'a> {
 /// Why a run or an attempt failed: a problem object of its own.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = RunError)]
-struct ErrorView<'a> {
+pub(super) struct ErrorView<'a> {
     #[serde(rename = "type")]
     #[schema(example = "urn:refrain:problem:source-missing")]
     kind: String,
@@ -215,6 +248,9 @@ pub(in crate::http) struct SummaryView<'a> {
     mode: Mode,
     #[schema(schema_with = state_schema)]
     state: State,
+    /// What the caller calls it by.
+    #[schema(value_type = BTreeMap<String, String>)]
+    labels: &'a Labels,
     /// How many partitions it names (or made, for `full`).
     partitions: u64,
     /// How often it was tried.
@@ -233,6 +269,10 @@ impl<'a> From<&'a Run> for RunView<'a> {
             idempotency_key: run.idempotency_key.as_str(),
             mode: run.mode,
             state: run.state,
+            asked: RangeView::of(&run.asked),
+            labels: &run.asked.labels,
+            if_current: &run.asked.if_current,
+            timeout_seconds: run.asked.timeout_seconds,
             partitions: run.partitions.iter().map(PartitionView::from).collect(),
             rows: run.rows.as_ref().map(RowsView::from),
             sources: run.sources.iter().map(SourceView::from).collect(),
@@ -346,6 +386,7 @@ impl<'a> From<&'a RunSummary> for SummaryView<'a> {
             idempotency_key: s.idempotency_key.as_str(),
             mode: s.mode,
             state: s.state,
+            labels: &s.labels,
             partitions: s.partitions,
             attempts: s.attempts,
             error: s.error.as_ref().map(ErrorView::from),

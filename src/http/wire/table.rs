@@ -1,6 +1,7 @@
 //! Tables: the current totals of partitions, and one partition with its history.
 
 use super::{ContentIfAny, ContentView, outcome_schema, totals, totals_schema};
+use crate::partition::PartitionKey;
 use crate::run::{CatalogEntry, DefinitionHash, HistoryEntry, Outcome, RunId, Totals};
 use crate::store::Listing;
 use chrono::{DateTime, Utc};
@@ -19,6 +20,37 @@ pub(in crate::http) struct PartitionList<'a> {
     total: TotalView<'a>,
     /// Gives the next page; null on the last.
     next_cursor: Option<String>,
+}
+
+/// The periods of a range that have no partition.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(example = json!({"pipeline": "zone_hour", "version": 7, "periods": 12, "missing": ["pickup_month=2024-04"]}))]
+pub(in crate::http) struct MissingList<'a> {
+    pipeline: &'a str,
+    /// The table's version.
+    version: i64,
+    /// How many periods were looked for.
+    periods: usize,
+    /// The canonical keys of those that are not there, in order.
+    #[schema(value_type = Vec<String>)]
+    missing: &'a [PartitionKey],
+}
+
+impl<'a> MissingList<'a> {
+    pub(in crate::http) fn new(pipeline: &'a str, version: i64, periods: usize, missing: &'a [PartitionKey]) -> Self {
+        Self { pipeline, version, periods, missing }
+    }
+}
+
+/// The answer to a listing, or to the question what is missing.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(in crate::http) enum ListOrMissing<'a> {
+    /// A page of partitions.
+    Listed(PartitionList<'a>),
+    /// The missing ones.
+    Missing(MissingList<'a>),
 }
 
 /// The sum over partitions.

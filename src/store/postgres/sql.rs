@@ -8,7 +8,8 @@ macro_rules! list {
         concat!(
             r"
         select r.id, r.pipeline, r.idempotency_key, r.mode, r.state, r.attempts, r.error, r.created_at, r.started_at, r.ended_at,
-            (select count(*) from run_partitions p where p.run_id = r.id) as partitions
+            (select count(*) from run_partitions p where p.run_id = r.id) as partitions,
+            (select json_object_agg(l.name, l.text order by l.name) from run_labels l where l.run_id = r.id) as labels
         from runs r ",
             $narrowed,
             r"
@@ -16,6 +17,19 @@ macro_rules! list {
             and ($2::text is null or r.state = $2)
             and ($3::timestamptz is null or r.created_at > $3)
             and ($4::timestamptz is null or r.created_at < $4)
+            and ($7::text is null or exists (
+                select 1 from run_partitions named where named.run_id = r.id and named.partition = $7
+            ))
+            and not exists (
+                select 1
+                from json_array_elements($8::json) as asked(value)
+                where not exists (
+                    select 1
+                    from run_labels l
+                    where l.run_id = r.id and l.name = asked.value ->> 0 and l.text = asked.value ->> 1
+                )
+            )
+            and ($9::text is null or (r.principal = $9 and r.idempotency_key = $10::text))
             and ($5::uuid is null or ",
             $id,
             " < $5) order by ",
@@ -46,6 +60,9 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
     insert_scope: r"
         insert into run_partitions (run_id, partition)
         select $1, json_array_elements_text($2::json)",
+    insert_labels: r"
+        insert into run_labels (run_id, name, text)
+        select $1, key, value from json_each_text($2::json)",
     reserve_scope: r"
         insert into reservations (pipeline, partition, sequence, run_id)
         select r.pipeline, p.partition, r.sequence, r.id
@@ -69,6 +86,18 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
             ))
         order by o.sequence
         limit $2",
+    overlapping_scope: r"
+        select o.id, o.state
+        from runs o
+        where o.pipeline = $1
+            and o.state in ('queued', 'running', 'committing')
+            and ($2::json is null or o.mode = 'full' or exists (
+                select 1
+                from reservations theirs
+                where theirs.run_id = o.id and theirs.partition in (select json_array_elements_text($2::json))
+            ))
+        order by o.sequence
+        limit $3",
     known_key: r"
         select r.id, r.asked, r.fingerprint, d.hash, d.pipeline, d.text
         from runs r join definitions d on d.hash = r.accepted_with
@@ -208,7 +237,7 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         )",
     run_state: r"select state from runs where id = $1",
     run: r"
-        select id, principal, idempotency_key, pipeline, mode, state, definition, sequence, cancel_requested, progress, error, rows,
+        select id, principal, idempotency_key, pipeline, mode, asked, state, definition, sequence, cancel_requested, progress, error, rows,
             sources, warnings, quarantine, created_at, started_at, ended_at, due_at
         from runs
         where id = $1",
@@ -223,6 +252,11 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
     list_of_partition: list!(
         "join run_partitions named on named.run_id = r.id where named.partition = $7",
         "named.run_id"
+    ),
+    list_of_key: list!("where r.principal = $9 and r.idempotency_key = $10", "r.id"),
+    list_of_label: list!(
+        "join run_labels labelled on labelled.run_id = r.id where labelled.name = $8::json -> 0 ->> 0 and labelled.text = $8::json -> 0 ->> 1",
+        "labelled.run_id"
     ),
     version: r"select version from tables where pipeline = $1",
     contents: r"
@@ -244,6 +278,10 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         from catalog
         where pipeline = $1 and ($2::json is null or partition in (select json_array_elements_text($2::json)))
         order by partition",
+    made_by: r"
+        select partition, definition
+        from catalog
+        where pipeline = $1 and ($2::json is null or partition in (select json_array_elements_text($2::json)))",
     table_definitions: r"
         select hash, pipeline, text
         from definitions

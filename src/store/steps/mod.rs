@@ -16,7 +16,7 @@ use super::{
 use crate::partition::PartitionKey;
 use crate::run::{
     AttemptOutcome, CatalogEntry, ClaimToken, HistoryEntry, IdempotencyKey, Principal, Progress, Run, RunError, RunId,
-    RunSummary, State,
+    RunSummary, Scope, State,
 };
 use async_trait::async_trait;
 use std::time::Duration;
@@ -92,6 +92,10 @@ impl<D: Database> RunStore for D {
 
     async fn submit(&self, run: &NewRun) -> StoreResult<Submitted> {
         step!(self, Write, |tx| submit::submit(tx, run))
+    }
+
+    async fn overlapping(&self, pipeline: &str, scope: &Scope, limit: u32) -> StoreResult<Vec<(RunId, State)>> {
+        step!(self, Read, |tx| read::overlapping(tx, pipeline, scope, limit))
     }
 
     async fn state(&self, id: RunId) -> StoreResult<Option<State>> {

@@ -1,7 +1,7 @@
 //! What is asked and changes nothing. Each answer is from one snapshot.
 
 use crate::partition::PartitionKey;
-use crate::run::{CatalogEntry, ClaimToken, HistoryEntry, Quarantine, Run, RunId, RunSummary, State, Totals};
+use crate::run::{CatalogEntry, ClaimToken, HistoryEntry, Quarantine, Run, RunId, RunSummary, Scope, State, Totals};
 use crate::store::tx::{Tx, json, values};
 use crate::store::{
     Listing, PartitionFilter, QuarantineFile, QueueDepth, RunFilter, StagingVerdict, StoreError, StoreResult,
@@ -24,6 +24,20 @@ pub(super) async fn identity(tx: &mut Tx) -> StoreResult<(Uuid, Option<Uuid>)> {
     Ok((row.id("database_id")?, row.optional_id("warehouse_id")?))
 }
 
+pub(super) async fn overlapping(
+    tx: &mut Tx,
+    pipeline: &str,
+    scope: &Scope,
+    limit: u32,
+) -> StoreResult<Vec<(RunId, State)>> {
+    let keys = match scope {
+        Scope::Full => None,
+        Scope::Partitions(keys) => Some(json(keys)?),
+    };
+    let rows = tx.rows(tx.sql.overlapping_scope, values![pipeline, keys, limit]).await?;
+    rows.iter().map(|row| Ok((RunId(row.id("id")?), rows::state(row)?))).collect()
+}
+
 pub(super) async fn state(tx: &mut Tx, id: RunId) -> StoreResult<Option<State>> {
     tx.optional(tx.sql.run_state, values![id]).await?.as_ref().map(rows::state).transpose()
 }
@@ -36,21 +50,25 @@ pub(super) async fn run(tx: &mut Tx, id: RunId) -> StoreResult<Option<Run>> {
 }
 
 pub(super) async fn list(tx: &mut Tx, filter: &RunFilter) -> StoreResult<Vec<RunSummary>> {
-    let mut values = values![
+    let key = filter.idempotency_key.as_ref();
+    let values = values![
         filter.pipeline.as_deref(),
         filter.state.map(State::as_str),
         filter.created_after,
         filter.created_before,
         filter.before,
         filter.limit,
+        filter.partition.as_ref().map(PartitionKey::as_str),
+        json(&filter.labels)?,
+        key.map(|(principal, _)| principal.0.as_str()),
+        key.map(|(_, key)| key.as_str()),
     ];
     // The same listing by whichever index narrows it most.
     let statement = match filter {
-        RunFilter { partition: Some(key), .. } => {
-            values.push(key.as_str().into());
-            tx.sql.list_of_partition
-        }
+        RunFilter { idempotency_key: Some(_), .. } => tx.sql.list_of_key,
+        RunFilter { partition: Some(_), .. } => tx.sql.list_of_partition,
         RunFilter { state: Some(state), .. } if !state.is_ended() => tx.sql.list_in_state,
+        RunFilter { labels, .. } if !labels.is_empty() => tx.sql.list_of_label,
         RunFilter { pipeline: Some(_), .. } => tx.sql.list_of_pipeline,
         RunFilter { state: Some(_), .. } => tx.sql.list_in_state,
         _ => tx.sql.list,

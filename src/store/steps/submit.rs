@@ -1,12 +1,14 @@
 //! What requests do to runs: submit, cancel, retry.
 
 use super::{lock, read, save};
-use crate::run::{Asked, IdempotencyKey, Mode, OnOverlap, Principal, RunId};
+use crate::partition::PartitionKey;
+use crate::run::{Asked, DefinitionHash, IdempotencyKey, Mode, OnOverlap, Principal, RowCounts, RunId, Unmet};
 use crate::store::tx::{Tx, json, values};
 use crate::store::{
     Cancelled, Change, KnownKey, NewRun, Retried, StoreError, StoreResult, StoredDefinition, Submitted, rows,
 };
 use chrono::{DateTime, Utc};
+use std::collections::HashMap;
 use uuid::Uuid;
 
 /// How many runs in the way a refusal names.
@@ -48,17 +50,57 @@ pub(super) async fn submit(tx: &mut Tx, run: &NewRun) -> StoreResult<Submitted> 
         tx.undo();
         return Ok(Submitted::KeyTaken);
     }
-    tx.execute(tx.sql.insert_scope, values![run.id, json(&run.asked.partitions)?]).await?;
-    tx.execute(tx.sql.reserve_scope, values![run.id]).await?;
-    let in_the_way = in_the_way(tx, run.id, run.asked.on_overlap).await?;
-    if !in_the_way.is_empty() {
+    tx.execute(tx.sql.insert_labels, values![run.id, json(&run.asked.labels)?]).await?;
+    let unmet = unmet(tx, &run.asked).await?;
+    if !unmet.is_empty() {
         tx.undo();
-        return Ok(Submitted::Overlaps(in_the_way));
+        return Ok(Submitted::PreconditionFailed(unmet));
     }
     tx.announce(Change::Run(run.id));
-    tx.announce(Change::Queue);
+    let scope = scope(tx, run).await?;
+    if run.asked.mode == Mode::Overwrite && scope.is_empty() {
+        end_at_once(tx, run.id, now).await?;
+    } else {
+        tx.execute(tx.sql.insert_scope, values![run.id, json(&scope)?]).await?;
+        tx.execute(tx.sql.reserve_scope, values![run.id]).await?;
+        let in_the_way = in_the_way(tx, run.id, run.asked.on_overlap).await?;
+        if !in_the_way.is_empty() {
+            tx.undo();
+            return Ok(Submitted::Overlaps(in_the_way));
+        }
+        tx.announce(Change::Queue);
+    }
     let accepted = read::run(tx, run.id).await?;
     accepted.map(|run| Submitted::New(Box::new(run))).ok_or(StoreError::Refused(sqlx::Error::RowNotFound))
+}
+
+/// The partitions that the run rebuilds: those asked for, or the ones among them that are to be picked by what the catalog
+/// says in this one statement.
+async fn scope<'a>(tx: &mut Tx, run: &'a NewRun) -> StoreResult<Vec<&'a PartitionKey>> {
+    let asked = &run.asked.partitions.0;
+    let Some(only) = run.asked.only else { return Ok(asked.iter().collect()) };
+    let mut made_by = HashMap::new();
+    for row in tx.rows(tx.sql.made_by, values![run.asked.pipeline.as_str(), json(asked)?]).await? {
+        made_by.insert(row.text("partition")?, DefinitionHash(row.text("definition")?));
+    }
+    Ok(asked.iter().filter(|key| only.picks(made_by.get(key.as_str()), &run.definition.hash)).collect())
+}
+
+/// What partitions are not as the request says.
+pub(super) async fn unmet(tx: &mut Tx, asked: &Asked) -> StoreResult<Vec<Unmet>> {
+    if asked.if_current.is_empty() {
+        return Ok(Vec::new());
+    }
+    let keys: Vec<PartitionKey> = asked.if_current.0.keys().cloned().collect();
+    Ok(asked.if_current.unmet(&read::entries(tx, &asked.pipeline, Some(&keys)).await?))
+}
+
+/// There is nothing to do, and it is done.
+async fn end_at_once(tx: &mut Tx, id: RunId, now: DateTime<Utc>) -> StoreResult<()> {
+    let Some(mut head) = lock(tx, id).await? else { return Ok(()) };
+    tx.execute(tx.sql.save_report, values![id, json(&RowCounts::default())?, "[]", "[]", false]).await?;
+    head.have_nothing_to_do(now);
+    save(tx, &head).await
 }
 
 pub(super) async fn cancel(tx: &mut Tx, id: RunId) -> StoreResult<Cancelled> {
@@ -82,7 +124,8 @@ pub(super) async fn retry(
 ) -> StoreResult<Retried> {
     let Some(row) = tx.optional(tx.sql.asked, values![id]).await? else { return Ok(Retried::Unknown) };
     // What was asked never changes, nor does a run's pipeline, so it is the definition's.
-    let on_overlap = row.json::<Asked>("asked")?.on_overlap;
+    let asked = row.json::<Asked>("asked")?;
+    let on_overlap = asked.on_overlap;
     take_pipeline(tx, &definition.pipeline, on_overlap).await?;
     let Some(mut head) = lock(tx, id).await? else { return Ok(Retried::Unknown) };
     if head.pipeline != definition.pipeline {
@@ -93,6 +136,10 @@ pub(super) async fn retry(
     }
     if !head.may_retry(if_attempt) {
         return Ok(Retried::NotAllowed { state: head.state, last_attempt: head.attempts });
+    }
+    let unmet = unmet(tx, &asked).await?;
+    if !unmet.is_empty() {
+        return Ok(Retried::PreconditionFailed(unmet));
     }
     let now = tx.now().await?;
     put_definition(tx, definition, now).await?;

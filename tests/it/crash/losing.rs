@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use refrain::partition::PartitionKey;
 use refrain::run::{
     AttemptOutcome, CatalogEntry, ClaimToken, HistoryEntry, IdempotencyKey, Principal, Progress, Run, RunError, RunId,
-    RunSummary, State,
+    RunSummary, Scope, State,
 };
 use refrain::store::{
     Begun, Cancelled, Change, ClaimRequest, Claimed, Decision, Ended, Fenced, KnownKey, Listing, NewRun,
@@ -99,6 +99,7 @@ passing_on! {
     partition(pipeline: &str, key: &PartitionKey, limit: u32) -> (Option<CatalogEntry>, Vec<HistoryEntry>);
     table_definitions(pipeline: &str) -> Vec<StoredDefinition>;
     table_version(pipeline: &str) -> i64;
+    overlapping(pipeline: &str, scope: &Scope, limit: u32) -> Vec<(RunId, State)>;
     state(id: RunId) -> Option<State>;
     staging_verdicts(folders: &[(RunId, Option<ClaimToken>)]) -> Vec<StagingVerdict>;
     quarantine_verdicts(files: &[QuarantineFile]) -> Vec<StagingVerdict>;

@@ -138,13 +138,14 @@ fn the_problems_of_answers_are_those_of_the_code_and_each_is_provoked() {
         .map(|(_, text)| text)
         .collect();
     tests += code.split("mod tests {").nth(1).unwrap();
-    // As `problem(404, "run-not-found")`, or as the whole name.
+    // As `problem(404, "run-not-found")`, as `"404 run-not-found"`, or as the whole name.
     let by_status =
         |before: &str| before.ends_with(", ") && before.rsplit("problem(").next().is_some_and(|s| s.len() < 9);
     let provoked = |name: &&String| {
         let quoted = format!("\"{name}\"");
         let with_status = tests.match_indices(&quoted).any(|(at, _)| by_status(&tests[..at]));
-        with_status || tests.contains(&format!("urn:refrain:problem:{name}\""))
+        let in_words = (400..600).any(|status| tests.contains(&format!("\"{status} {name}\"")));
+        with_status || in_words || tests.contains(&format!("urn:refrain:problem:{name}\""))
     };
     let missing: Vec<&String> = kinds.iter().filter(|name| !provoked(name)).collect();
     assert!(missing.is_empty(), "no test provokes {missing:?}");

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use refrain::partition::PartitionKey;
 use refrain::run::{
     AttemptOutcome, CatalogEntry, ClaimToken, DefinitionHash, HistoryEntry, IdempotencyKey, Principal, Progress, Run,
-    RunError, RunId, RunSummary, State,
+    RunError, RunId, RunSummary, Scope, State,
 };
 use refrain::store::{
     Begun, Cancelled, Change, ClaimRequest, Claimed, Decision, Ended, Fenced, KnownKey, Listing, NewRun,
@@ -137,6 +137,11 @@ impl RunStore for FaultyStore {
     async fn table_version(&self, pipeline: &str) -> StoreResult<i64> {
         self.fail().await?;
         self.inner.table_version(pipeline).await
+    }
+
+    async fn overlapping(&self, pipeline: &str, scope: &Scope, limit: u32) -> StoreResult<Vec<(RunId, State)>> {
+        self.fail().await?;
+        self.inner.overlapping(pipeline, scope, limit).await
     }
 
     async fn state(&self, id: RunId) -> StoreResult<Option<State>> {

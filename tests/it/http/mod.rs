@@ -1,13 +1,16 @@
 //! The HTTP interface: the router as it is served, over a SQLite file of its own.
 
+mod backfill;
 mod client;
 mod data;
 mod docs;
 mod faulty;
 mod hostile;
 mod layers;
+mod options;
 mod partitions;
 mod pipelines;
+mod plan;
 mod replay;
 mod runs;
 mod spec;
@@ -127,6 +130,7 @@ impl App {
                 Box::pin(async move { checks })
             }),
             metrics: PrometheusBuilder::new().build_recorder().handle(),
+            foresight: plan::foresight(),
             faults: Faults::default(),
             shutdown: CancellationToken::new(),
         };

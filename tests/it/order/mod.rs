@@ -12,8 +12,8 @@ use refrain::engine::{Engine, EngineError, Job, Report};
 use refrain::partition::PartitionKey;
 use refrain::pipeline::{self, Definition};
 use refrain::run::{
-    Asked, AskedPartitions, Fold, IdempotencyKey, Measured, Mode, OnOverlap, PartFile, Principal, Progress, RowCounts,
-    Run, RunId, Scalar, Scope, StagedPartition, Totals,
+    Asked, AskedPartitions, Fold, IdempotencyKey, Measured, Mode, PartFile, Principal, Progress, RowCounts, Run, RunId,
+    Scalar, Scope, StagedPartition, Totals,
 };
 use refrain::store::{Change, NewRun, RunStore, StoredDefinition, Submitted};
 use refrain::table::Warehouse;
@@ -189,12 +189,7 @@ fn request(pipeline: &str, partitions: &[&str]) -> NewRun {
         id,
         principal: Principal::default(),
         idempotency_key: IdempotencyKey::parse(&id.to_string()).unwrap(),
-        asked: Asked {
-            pipeline: pipeline.to_owned(),
-            mode: Mode::Overwrite,
-            partitions: AskedPartitions(keys),
-            on_overlap: OnOverlap::Wait,
-        },
+        asked: Asked::new(pipeline, Mode::Overwrite, AskedPartitions(keys)),
         definition: StoredDefinition {
             hash: definition.hash.clone(),
             pipeline: pipeline.to_owned(),

@@ -9,6 +9,7 @@ use futures::FutureExt;
 use http_body_util::BodyExt;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use refrain::http::{Api, Limits, router};
+use refrain::pipeline::sources::Foreseen;
 use serde_json::Value;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -127,6 +128,7 @@ fn api(bed: &Bed, reader: usize) -> Router {
     let definition = pipeline_named("trips");
     router(Api {
         faults: refrain::fault::Faults::default(),
+        foresight: Arc::new(|_, _| async { Ok(Foreseen { files: Vec::new(), missing: Vec::new() }) }.boxed()),
         store: super::store_of(bed, reader / 2),
         files: Arc::new(crate::http::Shelf::default()),
         pipelines: Arc::new([(definition.name.clone(), Arc::new(definition))].into()),

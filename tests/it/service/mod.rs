@@ -1,5 +1,6 @@
 //! Black-box tests: the real binary, started as an operator would, over both stores.
 
+mod backfill;
 mod backup;
 mod bad_input;
 mod cancel;
@@ -16,10 +17,12 @@ mod mend;
 mod merge;
 mod names;
 mod numbers;
+mod options;
 mod order;
 mod output;
 mod partitions;
 mod place;
+mod plan;
 mod poison;
 mod server;
 mod shutdown;

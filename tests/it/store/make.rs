@@ -4,8 +4,8 @@ use super::bed::Bed;
 use refrain::partition::PartitionKey;
 use refrain::run::{
     Asked, AskedPartitions, AttemptOutcome, ClaimToken, Content, Decided, DefinitionHash, FailureClass, Fold,
-    ForeignFiles, IdempotencyKey, Measured, Mode, OnOverlap, Outcome, PartFile, Previous, Principal, Progress,
-    Quarantine, RowCounts, Run, RunError, RunId, Scalar, SourceFile, Stage, State, Totals, Warning,
+    ForeignFiles, IdempotencyKey, Measured, Mode, Outcome, PartFile, Previous, Principal, Progress, Quarantine,
+    RowCounts, Run, RunError, RunId, Scalar, SourceFile, Stage, State, Totals, Warning,
 };
 use refrain::store::{
     Begun, ClaimRequest, Claimed, Decision, Ended, Fenced, NewRun, RunStore, StoredDefinition, Submitted,
@@ -34,12 +34,7 @@ pub(crate) fn request(pipeline: &str, idempotency_key: &str, partitions: &[&str]
         id: RunId::new(),
         principal: Principal::default(),
         idempotency_key: IdempotencyKey::parse(idempotency_key).unwrap(),
-        asked: Asked {
-            pipeline: pipeline.to_owned(),
-            mode,
-            partitions: AskedPartitions(partitions.iter().map(|p| key(p)).collect()),
-            on_overlap: OnOverlap::Wait,
-        },
+        asked: Asked::new(pipeline, mode, AskedPartitions(partitions.iter().map(|p| key(p)).collect())),
         definition: definition(pipeline, 1),
     }
 }

@@ -1,5 +1,6 @@
 //! The conformance suite of the run store: every case on SQLite and on Postgres.
 
+mod backfill;
 pub(crate) mod bed;
 mod claiming;
 mod ending;
@@ -7,6 +8,7 @@ mod fencing;
 mod finishing;
 mod make;
 mod merging;
+mod options;
 mod overlapping;
 mod postgres;
 mod reading;
@@ -75,6 +77,11 @@ conformance! {
         one_that_waits_never_slips_in_before_one_that_does_not,
         a_retry_that_is_not_to_wait_is_refused_too,
     }
+    backfill {
+        what_is_picked_is_settled_at_acceptance,
+        a_retry_keeps_what_was_picked,
+        a_run_with_nothing_to_do_has_succeeded,
+    }
     fencing {
         a_token_that_was_never_given_does_nothing,
         a_worker_whose_run_was_taken_over_does_nothing,
@@ -108,6 +115,11 @@ conformance! {
         lost_staging_keeps_what_is_live_and_queues_the_rest,
         lost_staging_of_a_full_run_forgets_its_scope,
         disjoint_runs_finish_at_once,
+    }
+    options {
+        what_is_not_as_expected_is_not_accepted,
+        what_has_changed_since_is_not_decided,
+        runs_are_listed_by_label_and_key,
     }
     merging {
         a_merge_is_decided_over_its_bases_and_no_others,

@@ -2,9 +2,9 @@
 
 use super::bed::Bed;
 use super::make::{
-    claim, decide, decided, definition, fail, finish, request, run, state, submit, submitted, try_claim,
+    claim, decide, decided, definition, fail, finish, key, request, run, state, submit, submitted, try_claim,
 };
-use refrain::run::{OnOverlap, Outcome, RunId, State};
+use refrain::run::{OnOverlap, Outcome, RunId, Scope, State};
 use refrain::store::{Cancelled, NewRun, Retried, Submitted};
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ const A: &str = "month=2024-01";
 const B: &str = "month=2024-02";
 const C: &str = "month=2024-03";
 
-fn not_to_wait(key: &str, partitions: &[&str]) -> NewRun {
-    let mut run = request("trips", key, partitions);
+fn not_to_wait(name: &str, partitions: &[&str]) -> NewRun {
+    let mut run = request("trips", name, partitions);
     run.asked.on_overlap = OnOverlap::Refuse;
     run
 }
@@ -22,6 +22,16 @@ fn not_to_wait(key: &str, partitions: &[&str]) -> NewRun {
 async fn in_the_way(bed: &Bed, partitions: &[&str]) -> Vec<RunId> {
     let refused = not_to_wait("refused", partitions);
     let Submitted::Overlaps(runs) = bed.store.submit(&refused).await.unwrap() else { panic!("it was not refused") };
+    let scope = match partitions {
+        [] => Scope::Full,
+        keys => Scope::Partitions(keys.iter().map(|text| key(text)).collect()),
+    };
+    let told = bed.store.overlapping("trips", &scope, 100).await.unwrap();
+    assert_eq!(told.iter().map(|(id, _)| *id).collect::<Vec<_>>(), runs, "whoever asks beforehand is told the same");
+    for (id, state) in &told {
+        assert_eq!(bed.store.state(*id).await.unwrap(), Some(*state));
+    }
+    assert_eq!(bed.store.overlapping("trips", &scope, 1).await.unwrap(), told[..1]);
     assert!(bed.store.get(refused.id).await.unwrap().is_none());
     assert_eq!(bed.store.known_key(&refused.principal, &refused.idempotency_key).await.unwrap(), None);
     runs
@@ -34,6 +44,8 @@ pub(crate) async fn a_run_that_is_not_to_wait_is_refused_for_those_in_the_way(be
     assert_eq!(in_the_way(bed, &[A, C]).await, [first]);
     assert_eq!(in_the_way(bed, &[C, B]).await, [first, second]);
     assert_eq!(in_the_way(bed, &[]).await, [first, second], "the whole table overlaps everything");
+    let elsewhere_in_time = Scope::Partitions(vec![key(C)]);
+    assert_eq!(bed.store.overlapping("trips", &elsewhere_in_time, 100).await.unwrap(), []);
     let disjoint = submit(&*bed.store, &not_to_wait("disjoint", &[C])).await.id;
     assert_eq!(in_the_way(bed, &[C]).await, [disjoint]);
     let claimed = claim(bed, first).await;
@@ -69,7 +81,7 @@ pub(crate) async fn of_many_that_are_not_to_wait_at_once_one_is_accepted(bed: &B
             match answer.unwrap() {
                 Submitted::New(run) => accepted.push(run.id),
                 Submitted::Overlaps(runs) => blamed.extend(runs),
-                Submitted::KeyTaken => panic!("every key is new"),
+                other => panic!("{other:?}"),
             }
         }
         assert_eq!(accepted.len(), 1, "round {round}: {accepted:?}");
@@ -90,7 +102,7 @@ pub(crate) async fn one_that_waits_never_slips_in_before_one_that_does_not(bed: 
         match refused.await.unwrap() {
             Submitted::New(accepted) => assert!(accepted.sequence < waiting.sequence, "round {round}"),
             Submitted::Overlaps(runs) => assert_eq!(runs, [waiting.id]),
-            Submitted::KeyTaken => panic!("every key is new"),
+            other => panic!("{other:?}"),
         }
         while let Some(claimed) = try_claim(bed).await {
             let _ = bed.store.end_attempt(claimed.run.id, claimed.token, &super::make::failed()).await.unwrap();

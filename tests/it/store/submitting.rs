@@ -63,7 +63,7 @@ pub(crate) async fn a_storm_under_one_key_makes_one_run(bed: &Bed) {
         match answer.unwrap().unwrap() {
             Submitted::New(_) => accepted += 1,
             Submitted::KeyTaken => {}
-            Submitted::Overlaps(runs) => panic!("{runs:?}"),
+            refused => panic!("{refused:?}"),
         }
     }
     assert_eq!(accepted, 1);
@@ -178,6 +178,9 @@ pub(crate) async fn the_schema_refuses_what_cannot_be(bed: &Bed) {
         "update runs set state = 'failed'",
         "update runs set ended_at = created_at",
         "update runs set attempts = 1",
+        "update runs set state = 'succeeded', ended_at = created_at, rows = '{}', \
+         decided_token = '00000000-0000-4000-8000-000000000000'",
+        "update runs set state = 'committing', lease_until = created_at, rows = '{}', decided_token = id",
         "update runs set cancel_requested = true",
         "update runs set definition = 'unknown'",
         "update run_partitions set outcome = 'created'",
