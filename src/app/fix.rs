@@ -6,7 +6,7 @@ use crate::config::DatabaseSettings;
 use crate::http::Pipelines;
 use crate::partition::PartitionKey;
 use crate::pipeline::Definition;
-use crate::run::{Asked, AskedPartitions, IdempotencyKey, Mode, PartFile, Principal, RunId, State};
+use crate::run::{Asked, AskedPartitions, IdempotencyKey, Mode, PartFile, Principal, RunId, State, hex};
 use crate::store::{
     NewRun, PostgresOptions, PostgresStore, RunStore, SqliteOptions, SqliteStore, StoredDefinition, Submitted,
 };
@@ -144,8 +144,8 @@ async fn rebuild(queue: &Queue, definition: &Definition, partition: &PartitionKe
 
 /// Partitions may be longer than keys, and of any characters.
 fn key(pipeline: &str, partition: &PartitionKey, time: u32) -> anyhow::Result<IdempotencyKey> {
-    let hex: String = Sha256::digest(partition.as_str()).iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(IdempotencyKey::parse(&format!("verify/{pipeline}/{hex}/{time}"))?)
+    let digest = hex(&Sha256::digest(partition.as_str()));
+    Ok(IdempotencyKey::parse(&format!("verify/{pipeline}/{digest}/{time}"))?)
 }
 
 /// What became of a submission.

@@ -358,7 +358,8 @@ fn stage_one(
     let mut frame =
         columns.and_then(|columns| pl::DataFrame::new(part.height(), columns)).map_err(|e| engine_error(&e))?;
     frame.rechunk_mut();
-    let written = output::write(&job.staging.join(&file), &mut frame, &definition.output)?;
+    let written = output::write(&job.staging.join(&file), &mut frame, &definition.output);
+    let written = written.map_err(|e| output::in_partition(e, key))?;
     Ok(StagedPartition {
         partition: key.clone(),
         file: Some(file),

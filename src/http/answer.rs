@@ -1,6 +1,7 @@
 //! Answers with a body: JSON, an entity tag, and 304 for who has it already.
 
 use super::problem::Problem;
+use crate::run::hex;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
@@ -20,7 +21,7 @@ pub(super) fn json_tagged<T: Serialize>(request: &HeaderMap, tag: &str, body: &T
 
 /// The sha256 of these bytes, in hex.
 pub(super) fn digest(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect()
+    hex(&Sha256::digest(bytes))
 }
 
 fn encode<T: Serialize>(body: &T) -> Result<Vec<u8>, Problem> {

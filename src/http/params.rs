@@ -1,6 +1,7 @@
 //! Query parameters: each known, at most once unless it may be repeated, and of its type.
 
 use super::problem::Problem;
+use crate::run::hex;
 use axum::extract::{FromRequestParts, Query};
 use axum::http::request::Parts;
 use chrono::{DateTime, Utc};
@@ -110,7 +111,7 @@ pub(super) fn invalid(parameter: &str, detail: &str) -> Problem {
 
 /// An opaque cursor that stands for this text.
 pub(super) fn cursor(text: &str) -> String {
-    text.bytes().map(|b| format!("{b:02x}")).collect()
+    hex(text.as_bytes())
 }
 
 /// The text that a cursor stands for.

@@ -7,7 +7,7 @@ use super::{
     SourcePath,
 };
 use crate::partition::PartitionSpec;
-use crate::run::{DefinitionHash, ForeignFiles, RetryRule};
+use crate::run::{DefinitionHash, ForeignFiles, RetryRule, hex};
 use sha2::{Digest, Sha256};
 
 /// Raised whenever the form below changes, so that no old digest stands for something new.
@@ -66,7 +66,7 @@ pub(super) fn of(definition: &Definition) -> DefinitionHash {
     columns.sort_unstable_by_key(|column| &column.name);
     columns.iter().for_each(|column| extras(&mut form, column));
     let digest = form.0.finalize();
-    DefinitionHash(digest.iter().map(|byte| format!("{byte:02x}")).collect())
+    DefinitionHash(hex(&digest))
 }
 
 impl Form {

@@ -1,6 +1,6 @@
 //! What was asked, and its digest: the test of "the same request".
 
-use super::{DefinitionHash, Mode, Preconditions};
+use super::{DefinitionHash, Mode, Preconditions, hex};
 use crate::partition::PartitionKey;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -147,10 +147,6 @@ impl Asked {
         options.extend(self.timeout_seconds.map(|seconds| format!("timeout_seconds={seconds}")));
         options
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The few things that are done to files and folders, each with its syncs.
 
 use super::TableError;
+use crate::run::hex;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
@@ -112,7 +113,7 @@ pub(super) fn sha256(file: &mut File, path: &Path) -> Result<String, TableError>
             Err(e) => return Err(TableError::io("read", path, e)),
         }
     }
-    Ok(digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(hex(&digest.finalize()))
 }
 
 /// Removes a file or a symbolic link, answers whether it was there.

@@ -95,6 +95,15 @@ impl PublishLock {
 }
 
 impl Warehouse {
+    /// Whether a table's manifest could be moved in: what is decided must not wait for somebody to take a folder away.
+    pub fn check_manifest_place(&self, pipeline: &str) -> TableResult<()> {
+        let path = self.table_folder(pipeline)?.join(MANIFEST_FILE);
+        match fs::symlink_metadata(&path) {
+            Ok(found) if found.is_dir() => Err(disk::not_ours(&path, &found, "a manifest or nothing")),
+            _ => Ok(()),
+        }
+    }
+
     /// What is wrong with a table's manifest, by the catalog; `expected` where there must be one.
     pub(super) fn verify_manifest(
         &self,
@@ -117,7 +126,8 @@ impl Warehouse {
         }
         let by_key: BTreeMap<&PartitionKey, &Partition> = found.partitions.iter().map(|p| (&p.partition, p)).collect();
         let missing = partitions.iter().find(|p| by_key.get(&p.partition) != Some(p)).map(|p| &p.partition);
-        let extra = found.partitions.iter().find(|p| !partitions.contains(p)).map(|p| &p.partition);
+        let known: BTreeMap<&PartitionKey, &Partition> = partitions.iter().map(|p| (&p.partition, p)).collect();
+        let extra = found.partitions.iter().find(|p| known.get(&p.partition) != Some(p)).map(|p| &p.partition);
         let at = missing.or(extra).map_or_else(|| "its head".to_owned(), |key| format!("partition {key}"));
         Ok(Some(format!("it is not as the catalog says, first at {at}")))
     }

@@ -68,7 +68,11 @@ impl Worker {
         let file = definition.output.part_file();
         let staging = self.warehouse.staging(attempt.run.id, attempt.token);
         let bases = attempt.bases.clone();
+        let manifest = definition.output.manifest;
         let decided = self.on_disk(move |warehouse| {
+            if manifest {
+                warehouse.check_manifest_place(&pipeline)?;
+            }
             let (mut swaps, mut unknown) = (false, Vec::new());
             let one = |(key, staged): (PartitionKey, StagedPartition)| {
                 let entry = entries.get(&key);
@@ -206,6 +210,19 @@ fn without_rows(partition: PartitionKey) -> StagedPartition {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::PartFile;
+
+    #[test]
+    fn a_merge_that_would_clear_a_partition_is_not_decided() {
+        let of = |base| {
+            let staged = without_rows(PartitionKey::from_canonical("day=1"));
+            let decided = decide(&staged, PartFile::Parquet, None, None, ForeignFiles::Fail);
+            check_merged(&[Decided { base, ..decided }])
+        };
+        assert_eq!(of(Some(Base::File("0".repeat(64)))).map_err(|error| error.kind), Err("merge-lost-rows".to_owned()));
+        assert_eq!(of(Some(Base::Nothing)), Ok(()), "it had none");
+        assert_eq!(of(None), Ok(()), "a full run has no bases");
+    }
 
     #[test]
     fn a_folder_that_holds_another_partitions_is_never_swapped() {

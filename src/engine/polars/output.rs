@@ -6,7 +6,9 @@ mod parquet;
 
 use crate::engine::EngineError;
 use crate::engine::error::{compute_failure, service_failure};
+use crate::partition::PartitionKey;
 use crate::pipeline::{Output, OutputFormat};
+use crate::run::{RunError, hex};
 use ::polars::prelude as pl;
 use csv::CsvFile;
 pub(super) use csv::{Cells, text as csv_text};
@@ -17,6 +19,9 @@ use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
+
+/// The type of the failure of a value that has no form in the format.
+const VALUE_NOT_WRITTEN: &str = "value-not-written";
 
 /// A file that was written.
 pub(super) struct Written {
@@ -93,11 +98,22 @@ fn settings(output: &Output) -> Settings {
     Settings { compression, row_group_rows: usize::try_from(row_group_rows).unwrap_or(usize::MAX).max(1) }
 }
 
+/// A value that cannot be written is told with the partition that it is of.
+pub(super) fn in_partition(error: EngineError, key: &PartitionKey) -> EngineError {
+    match error {
+        EngineError::Failed(error) if error.kind == VALUE_NOT_WRITTEN => {
+            let detail = format!("partition {key}: {}", error.detail);
+            EngineError::Failed(RunError { detail, ..error })
+        }
+        error => error,
+    }
+}
+
 /// What the disk says is the service's trouble. A value that has no form in the format will have none the next time.
 fn not_written(path: &Path, error: &pl::PolarsError) -> EngineError {
     match error {
         pl::PolarsError::InvalidOperation(detail) => {
-            compute_failure("value-not-written", "A value cannot be written", detail.to_string())
+            compute_failure(VALUE_NOT_WRITTEN, "A value cannot be written", detail.to_string())
         }
         error => disk_failed(path, error),
     }
@@ -135,7 +151,7 @@ struct Hashing<W> {
 
 impl<W> Hashing<W> {
     fn sha256(&self) -> String {
-        self.sha256.clone().finalize().iter().map(|b| format!("{b:02x}")).collect()
+        hex(&self.sha256.clone().finalize())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::books::Books;
 use super::merge::{self, Merging};
-use super::output::PartitionFile;
+use super::output::{self, PartitionFile};
 use super::rows::Rows;
 use super::sorting::{Sorted, Sorter};
 use super::split::split;
@@ -52,14 +52,14 @@ impl Attempt<'_> {
                 if let Some((last, done)) = open.take_if(|(last, _)| *last != key) {
                     out.push(self.staged_filling(last, done, rows, books)?);
                 }
-                let (_, to) = match &mut open {
+                let (to_key, to) = match &mut open {
                     Some(open) => open,
                     None => {
                         let base = bases.remove(&key);
                         open.insert((key, self.filling(rows, base)?))
                     }
                 };
-                to.push(part)?;
+                to.push(part).map_err(|e| output::in_partition(e, to_key))?;
             }
         }
         if let Some((last, done)) = open {

@@ -220,6 +220,7 @@ async fn a_null_that_is_alone_in_its_line_is_not_lost() {
     let error = bed.fails(&of("s"), &["1"]).await;
     assert_eq!((error.kind.as_str(), error.class.as_str()), ("value-not-written", "compute"));
     assert!(error.detail.contains("found a null in a csv table of one string column"), "{}", error.detail);
+    assert!(error.detail.starts_with("partition p=1: column x: found a null"), "{}", error.detail);
 }
 
 #[tokio::test(flavor = "multi_thread")]

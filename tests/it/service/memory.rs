@@ -63,6 +63,42 @@ async fn sources_of_twice_the_memory_become_tables_of_rows_and_of_groups() {
     crate::counted(format_args!("{} MB of sources in {MEMORY_MB} MB of memory", bytes >> 20));
 }
 
+/// What was written where there was more memory is read where there is less.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_merge_into_a_row_group_that_does_not_fit_the_memory() {
+    const ROWS: usize = 180_000;
+    let place = Place::new(Store::Sqlite).await;
+    fs::create_dir_all(place.path("raw")).unwrap();
+    let write = |rows: usize, text: &str| {
+        let mut out = BufWriter::new(File::create(place.path("raw/notes.csv")).unwrap());
+        writeln!(out, "id,month,note").unwrap();
+        for row in 0..rows {
+            let noise = (row as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            writeln!(out, "{row},1,{text}{}", format!("{noise:016x}").repeat(100)).unwrap();
+        }
+        out.into_inner().unwrap();
+    };
+    let pipeline = "name = \"notes\"\nwrite = \"merge\"\nkey = \"id\"\n[source]\nformat = \"csv\"\npath = \"raw/notes.csv\"\n[source.columns]\n\
+                    id = \"int64\"\nmonth = \"int32\"\nnote = \"string\"\n[partition]\nmonth = { value_of = \"month\" }\n[columns]\nid = \"id\"\n\
+                    note = \"note\"\n[table]\nrow_group_rows = ";
+    let body = json!({"pipeline": "notes", "partitions": ["1"]});
+    write(ROWS, "");
+    place.pipeline("notes", &format!("{pipeline}262144\n"));
+    let server = place.start_with(&["--workers", "1"], &[]).await;
+    server.run("all", &body).await;
+    assert!(server.stop().await.success());
+    write(3, "new ");
+    place.pipeline("notes", &format!("{pipeline}4096\n"));
+    let memory = MEMORY_MB.to_string();
+    let server = place.start_with(&["--workers", "1", "--engine-memory-mb", &memory], &[]).await;
+    let run = server.run("few", &body).await;
+    assert_eq!(
+        (&run["partitions"][0]["rows"], &run["partitions"][0]["source_rows"]),
+        (&json!(ROWS), &json!(3)),
+        "{run:#}"
+    );
+}
+
 /// What is kept for people never decides whether a run can be computed.
 #[tokio::test(flavor = "multi_thread")]
 async fn wide_rows_that_are_kept_apart_fit_the_memory_too() {

@@ -159,6 +159,23 @@ async fn what_counts_is_the_look_at_the_decision(#[case] table: &str, #[case] co
 
 /// The catalog knows csv; somebody has put a file of ours of another format beside it.
 #[tokio::test(flavor = "multi_thread")]
+async fn a_folder_in_the_place_of_the_manifest_fails_a_run_before_its_decision() {
+    let place = Place::new(Store::Sqlite).await;
+    write_quarter(&place, 200);
+    define(&place, "manifest = true");
+    let server = place.start().await;
+    let folder = place.table("trips").join("_manifest.json");
+    std::fs::create_dir_all(&folder).unwrap();
+    let run = server.run_to("failed", "first", &quarter()).await;
+    let why = run["error"]["detail"].as_str().unwrap();
+    assert!(why.contains("_manifest.json is a folder, expected a manifest or nothing"), "{run:#}");
+    assert_eq!(place.parquet_files().iter().filter(|path| path.contains("part-0")).count(), 0, "nothing was published");
+    std::fs::remove_dir(&folder).unwrap();
+    server.run("second", &quarter()).await;
+    assert!(folder.is_file());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_unknown_file_of_another_format_is_found_and_goes() {
     let place = Place::new(Store::Sqlite).await;
     write_quarter(&place, 200);
@@ -177,6 +194,8 @@ async fn an_unknown_file_of_another_format_is_found_and_goes() {
     let run = server.run("second", &quarter()).await;
     let outcomes: Vec<Value> = field_of(&run, "outcome").into_values().collect();
     assert_eq!(outcomes, ["unchanged", "replaced", "unchanged"], "{run:#}");
+    let warned = run["warnings"].to_string();
+    assert!(warned.contains("unknown-files-replaced") && warned.contains("pickup_month=2024-02"), "{run:#}");
     let bytes = |place: &Place| {
         let files = place.files_of("trips").into_iter().filter(|(path, _)| path != "_manifest.json");
         files.map(|(path, (bytes, _))| (path, bytes)).collect::<Vec<_>>()

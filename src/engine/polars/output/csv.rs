@@ -64,12 +64,14 @@ impl CsvFile {
         }
         let alone = columns.len() == 1;
         for row in 0..rows.height() {
-            for (at, cells) in columns.iter().enumerate() {
+            for (at, (cells, column)) in columns.iter().zip(rows.columns()).enumerate() {
                 self.separate(at);
-                if !cells.write(row, &mut self.text)? && alone {
+                let mut written = cells.write(row, &mut self.text);
+                if alone && matches!(written, Ok(false)) {
                     // An empty line is no record.
-                    cells.write_null_alone(&mut self.text)?;
+                    written = cells.write_null_alone(&mut self.text).map(|()| true);
                 }
+                written.map_err(|error| in_column(error, column.name()))?;
             }
             self.text.push(b'\n');
             if self.text.len() >= BLOCK_BYTES {
@@ -122,6 +124,16 @@ impl Write for Encoder {
             Encoder::Gzip(encoder) => encoder.flush(),
             Encoder::Zstd(encoder) => encoder.flush(),
         }
+    }
+}
+
+/// A value that has no form is told with its column.
+fn in_column(error: pl::PolarsError, name: &str) -> pl::PolarsError {
+    match error {
+        pl::PolarsError::InvalidOperation(detail) => {
+            pl::PolarsError::InvalidOperation(format!("column {name}: {detail}").into())
+        }
+        error => error,
     }
 }
 
