@@ -5,6 +5,7 @@ mod fix;
 mod foresight;
 mod health;
 mod inspect;
+mod pipelines;
 mod sweep;
 
 pub use fix::{Fix, FixBy};
@@ -14,20 +15,21 @@ use crate::config::{DatabaseSettings, Settings, WorkSettings};
 use crate::engine::{ChildEngine, WebSettings};
 use crate::fault::Faults;
 use crate::http::{self, Api, Limits, Pipelines, router};
-use crate::pipeline;
 use crate::store::{PostgresOptions, PostgresStore, RunStore, SqliteOptions, SqliteStore};
 use crate::table::Warehouse;
 use crate::telemetry;
 use crate::worker::{NoProbe, Probe, Worker, WorkerSettings};
 use anyhow::{Context, bail};
+use pipelines::PipelineFolder;
 use rustix::process::Signal;
 use std::future::Future;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -101,7 +103,9 @@ impl Running {
 /// Starts the HTTP interface and the workers; they run until [`Running::stop`].
 pub async fn start(settings: Settings) -> anyhow::Result<Running> {
     outlive_file_size_limits()?;
-    let pipelines = Arc::new(load_pipelines(&settings.work.pipelines)?);
+    // From here on the signal does not end the process.
+    let reload = signal(SignalKind::hangup()).context("cannot listen to a signal")?;
+    let pipelines = PipelineFolder::load(&settings.work.pipelines)?;
     let store = open_store(&settings.database).await?;
     let listener =
         TcpListener::bind(settings.listen).await.with_context(|| format!("cannot listen on {}", settings.listen))?;
@@ -113,7 +117,7 @@ pub async fn start(settings: Settings) -> anyhow::Result<Running> {
     let shutdown = CancellationToken::new();
     let mut tasks = Tasks::default();
     if let Some(warehouse) = &warehouse {
-        spawn_workers(&mut tasks, &settings.work, &pipelines, &store, warehouse, &shutdown)?;
+        spawn_workers(&mut tasks, &settings.work, pipelines.current(), &store, warehouse, &shutdown)?;
     }
     let metrics = telemetry::metrics();
     http::describe_metrics();
@@ -121,7 +125,7 @@ pub async fn start(settings: Settings) -> anyhow::Result<Running> {
     let files = files::Files::new(Arc::clone(&store), &settings.database, warehouse.clone(), limits)?;
     let api = Api {
         store: Arc::clone(&store),
-        pipelines: Arc::clone(&pipelines),
+        pipelines: pipelines.current(),
         files: Arc::new(files),
         limits: Limits {
             max_body_bytes: limits.max_body_bytes,
@@ -144,28 +148,34 @@ pub async fn start(settings: Settings) -> anyhow::Result<Running> {
             tracing::error!(%error, "the HTTP server ended");
         }
     });
-    tracing::info!(%address, workers = settings.work.workers, pipelines = pipelines.len(), "serving");
+    let count = pipelines.current().borrow().len();
+    tasks.spawn("pipelines", pipelines.reload_at(reload, shutdown.clone()));
+    tracing::info!(%address, workers = settings.work.workers, pipelines = count, "serving");
     let grace = Duration::from_secs(u64::from(settings.work.shutdown_grace_seconds));
     Ok(Running { address: Some(address), tasks, shutdown, grace })
 }
 
 /// Starts the workers alone, beside other processes that serve HTTP. Needs Postgres.
 pub async fn start_workers(database: &DatabaseSettings, work: &WorkSettings) -> anyhow::Result<Running> {
-    if database.database_url.is_none() {
+    if database.url()?.is_none() {
         bail!("the embedded database has one serving process: workers of their own need --database-url");
     }
     if work.workers == 0 {
         bail!("found --workers 0, expected at least one worker");
     }
     outlive_file_size_limits()?;
+    let reload = signal(SignalKind::hangup()).context("cannot listen to a signal")?;
     // Runs carry their definitions; the folder only names the tables whose locks are watched.
-    let pipelines = if work.pipelines.is_dir() { load_pipelines(&work.pipelines)? } else { Pipelines::new() };
-    let pipelines = Arc::new(pipelines);
+    let pipelines = match work.pipelines.is_dir() {
+        true => PipelineFolder::load(&work.pipelines)?,
+        false => PipelineFolder::absent(&work.pipelines),
+    };
     let store = open_store(database).await?;
     let warehouse = open_warehouse(database, store.as_ref()).await?;
     let shutdown = CancellationToken::new();
     let mut tasks = Tasks::default();
-    spawn_workers(&mut tasks, work, &pipelines, &store, &warehouse, &shutdown)?;
+    spawn_workers(&mut tasks, work, pipelines.current(), &store, &warehouse, &shutdown)?;
+    tasks.spawn("pipelines", pipelines.reload_at(reload, shutdown.clone()));
     tracing::info!(workers = work.workers, "working");
     let grace = Duration::from_secs(u64::from(work.shutdown_grace_seconds));
     Ok(Running { address: None, tasks, shutdown, grace })
@@ -181,7 +191,7 @@ fn outlive_file_size_limits() -> anyhow::Result<()> {
 fn spawn_workers(
     tasks: &mut Tasks,
     work: &WorkSettings,
-    pipelines: &Arc<Pipelines>,
+    pipelines: watch::Receiver<Arc<Pipelines>>,
     store: &Arc<dyn RunStore>,
     warehouse: &Warehouse,
     shutdown: &CancellationToken,
@@ -218,10 +228,7 @@ fn spawn_workers(
     }
     let every = Duration::from_secs(u64::from(work.sweep_seconds));
     tasks.spawn("sweeper", sweep::run(Arc::clone(store), warehouse.clone(), every, shutdown.clone()));
-    tasks.spawn(
-        "observer",
-        health::observe(Arc::clone(store), warehouse.clone(), Arc::clone(pipelines), shutdown.clone()),
-    );
+    tasks.spawn("observer", health::observe(Arc::clone(store), warehouse.clone(), pipelines, shutdown.clone()));
     Ok(())
 }
 
@@ -230,41 +237,9 @@ fn source_root(work: &WorkSettings) -> anyhow::Result<PathBuf> {
         .with_context(|| format!("cannot find the source root {}", work.source_root.display()))
 }
 
-/// The pipeline files of a folder, checked; the error has every one of their errors.
-pub fn load_pipelines(folder: &Path) -> anyhow::Result<Pipelines> {
-    let (pipelines, errors) = read_pipelines(folder)?;
-    if !errors.is_empty() {
-        bail!("the pipelines have errors:\n  {}", errors.join("\n  "));
-    }
-    if pipelines.is_empty() {
-        tracing::warn!(folder = %folder.display(), "there are no pipelines: found no .toml file");
-    }
-    Ok(pipelines)
-}
-
-fn read_pipelines(folder: &Path) -> anyhow::Result<(Pipelines, Vec<String>)> {
-    let mut pipelines = Pipelines::new();
-    let mut errors = Vec::new();
-    let entries =
-        std::fs::read_dir(folder).with_context(|| format!("cannot read the pipelines' folder {}", folder.display()))?;
-    let mut files = entries.map(|entry| entry.map(|e| e.path())).collect::<Result<Vec<_>, _>>()?;
-    files.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
-    files.sort();
-    for path in files {
-        let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        match pipeline::parse(&text, &path.display().to_string()) {
-            Ok(definition) => {
-                pipelines.insert(definition.name.clone(), Arc::new(definition));
-            }
-            Err(found) => errors.extend(found.iter().map(ToString::to_string)),
-        }
-    }
-    Ok((pipelines, errors))
-}
-
 /// Opens the database to serve, with its migrations applied.
 pub async fn open_store(database: &DatabaseSettings) -> anyhow::Result<Arc<dyn RunStore>> {
-    if let Some(url) = &database.database_url {
+    if let Some(url) = &database.url()? {
         let options = PostgresOptions { max_connections: database.database_connections, ..Default::default() };
         let store = PostgresStore::connect(url, options).await.context("cannot open the Postgres database")?;
         store.migrate().await.context("cannot migrate the Postgres database")?;

@@ -1,5 +1,10 @@
 //! Settings: a flag is an environment variable (`REFRAIN_*`), read and checked once.
 
+mod in_force;
+
+pub use in_force::{InForce, Origin, Setting, in_force, unknown_variables};
+
+use anyhow::Context;
 use clap::Args;
 use secrecy::SecretString;
 use std::net::SocketAddr;
@@ -15,6 +20,9 @@ pub struct DatabaseSettings {
     /// by the environment, where a process listing does not show it.
     #[arg(long, env = "REFRAIN_DATABASE_URL", hide_env_values = true, value_name = "URL")]
     pub database_url: Option<SecretString>,
+    /// A file that holds that URL, and nothing else but a line's end.
+    #[arg(long, env = "REFRAIN_DATABASE_URL_FILE", value_name = "FILE", conflicts_with = "database_url")]
+    pub database_url_file: Option<PathBuf>,
     /// Connections to Postgres, at most.
     #[arg(long, env = "REFRAIN_DATABASE_CONNECTIONS", default_value_t = 10, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(2..=1000))]
@@ -25,6 +33,18 @@ pub struct DatabaseSettings {
 }
 
 impl DatabaseSettings {
+    /// The Postgres to use, if any: as it was given, or as its file says.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read or holds nothing; the error has its path and never its text.
+    pub fn url(&self) -> anyhow::Result<Option<SecretString>> {
+        match &self.database_url_file {
+            None => Ok(self.database_url.clone()),
+            Some(file) => secret_in(file).map(Some),
+        }
+    }
+
     /// The file of the embedded database.
     pub fn sqlite_path(&self) -> PathBuf {
         self.data_dir.join("refrain.db")
@@ -144,6 +164,7 @@ impl Settings {
             database: DatabaseSettings {
                 data_dir: data_dir.to_owned(),
                 database_url: None,
+                database_url_file: None,
                 database_connections: 10,
                 warehouse: None,
             },
@@ -175,6 +196,20 @@ impl Settings {
     }
 }
 
+/// The secret that a file holds: its text without the end of the line.
+///
+/// # Errors
+///
+/// The file cannot be read or holds nothing; the error has its path and never its text.
+pub fn secret_in(file: &Path) -> anyhow::Result<SecretString> {
+    let text =
+        std::fs::read_to_string(file).with_context(|| format!("cannot read the secret in {}", file.display()))?;
+    match text.trim_end_matches(['\r', '\n']) {
+        "" => anyhow::bail!("the file {} is empty, expected a secret in it", file.display()),
+        secret => Ok(secret.into()),
+    }
+}
+
 /// A host, or a host and a port, in lower case as URLs are compared.
 fn source_host(text: &str) -> Result<String, String> {
     let text = text.trim().to_ascii_lowercase();
@@ -190,6 +225,7 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
     use super::*;
     use clap::Parser;
+    use secrecy::ExposeSecret;
 
     #[derive(Parser)]
     struct Flags {
@@ -215,6 +251,23 @@ mod tests {
         for wrong in ["https://data.example.org", "data.example.org/x", "*.example.org", "a,,b"] {
             assert!(hosts(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_secret_may_be_in_a_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("url");
+        let url = || {
+            let flags = ["refrain", "--database-url-file", file.to_str().unwrap()];
+            Flags::try_parse_from(flags).unwrap().settings.database.url()
+        };
+        assert!(format!("{:#}", url().unwrap_err()).contains(file.to_str().unwrap()));
+        std::fs::write(&file, "\n").unwrap();
+        assert!(url().unwrap_err().to_string().contains("is empty"));
+        std::fs::write(&file, "postgres://u:hunter2@h/d\n").unwrap();
+        assert_eq!(url().unwrap().unwrap().expose_secret(), "postgres://u:hunter2@h/d");
+        let both = ["refrain", "--database-url", "postgres://h/d", "--database-url-file", "x"];
+        assert!(Flags::try_parse_from(both).is_err());
     }
 
     #[test]

@@ -4,7 +4,7 @@ use anyhow::Context;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use refrain::app::{self, FixBy, Verdict};
 use refrain::client::{self, CancelArgs, HistoryArgs, PartitionsArgs, PipelinesArgs, RetryArgs, RunArgs, StatusArgs};
-use refrain::config::{DatabaseSettings, Settings, WorkSettings};
+use refrain::config::{DatabaseSettings, Settings, WorkSettings, in_force, unknown_variables};
 use refrain::demo::{self, DemoOptions};
 use refrain::telemetry::LogFormat;
 use refrain::{engine, http, sample, telemetry};
@@ -36,6 +36,9 @@ Examples:
 enum Verb {
     /// Serve HTTP and work on runs.
     Serve(Box<Settings>),
+    /// Show the settings that `serve` would have, and where each comes from; ends with 1 where the environment has one that
+    /// there is not.
+    Config(Box<ConfigArgs>),
     /// Work on runs without serving HTTP (needs Postgres).
     Worker(Box<WorkerArgs>),
     /// Bring the database's schema up to date; `serve` does so too.
@@ -96,6 +99,15 @@ enum Verb {
         /// What is asked, as JSON.
         request: String,
     },
+}
+
+#[derive(Args)]
+struct ConfigArgs {
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    settings: Settings,
 }
 
 #[derive(Args)]
@@ -172,10 +184,13 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.verb {
         Verb::Serve(settings) => {
             telemetry::start_logs(cli.log_format);
+            warn_of_unknown_variables();
             app::start(*settings).await?.until(asked_to_stop()?).await?;
         }
+        Verb::Config(args) => return config(&args),
         Verb::Worker(args) => {
             telemetry::start_logs(cli.log_format);
+            warn_of_unknown_variables();
             app::start_workers(&args.database, &args.work).await?.until(asked_to_stop()?).await?;
         }
         Verb::Migrate(database) => drop(app::open_store(&database).await?),
@@ -229,6 +244,28 @@ fn asked_to_stop() -> anyhow::Result<impl Future<Output = ()>> {
             std::process::exit(130);
         });
     })
+}
+
+fn config(args: &ConfigArgs) -> anyhow::Result<ExitCode> {
+    // What cannot be read is said before it is relied on.
+    args.settings.database.url()?;
+    let matches = Cli::command().get_matches();
+    let of_verb = matches.subcommand_matches("config").context("the arguments are not those of this verb")?;
+    let found = in_force(Cli::command(), "config", of_verb, variables());
+    let text = if args.json { format!("{}\n", serde_json::to_string_pretty(&found)?) } else { found.to_string() };
+    write!(std::io::stdout(), "{text}")?;
+    Ok(if found.unknown.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn warn_of_unknown_variables() {
+    for variable in unknown_variables(&Cli::command(), variables()) {
+        tracing::warn!(variable, "the environment has a setting that there is not");
+    }
+}
+
+/// The names in the environment.
+fn variables() -> impl Iterator<Item = String> {
+    std::env::vars_os().filter_map(|(name, _)| name.into_string().ok())
 }
 
 fn check(path: &std::path::Path) -> anyhow::Result<ExitCode> {

@@ -162,7 +162,7 @@ enum Queue {
 
 impl Queue {
     async fn open(by: &FixBy, database: &DatabaseSettings) -> anyhow::Result<Self> {
-        match (by, &database.database_url) {
+        match (by, &database.url()?) {
             (FixBy::Server(url), _) => Ok(Self::Server(Client::new(url, None)?)),
             (FixBy::Database, Some(url)) => {
                 Ok(Self::Database(Box::new(PostgresStore::connect(url, PostgresOptions::default()).await?)))

@@ -1,5 +1,6 @@
 //! What the service stands on: for readyz, and as metrics.
 
+use super::pipelines::PipelineFolder;
 use crate::config::WorkSettings;
 use crate::http::{Check, Pipelines, Readiness};
 use crate::run::State;
@@ -10,6 +11,7 @@ use chrono::Utc;
 use futures::FutureExt;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 /// How long a check may take.
@@ -21,14 +23,15 @@ const OBSERVE_EVERY: Duration = Duration::from_secs(5);
 pub(super) fn readiness(
     store: Arc<dyn RunStore>,
     warehouse: Option<Warehouse>,
-    pipelines: &Arc<Pipelines>,
+    pipelines: &PipelineFolder,
     work: &WorkSettings,
 ) -> Readiness {
-    let pipelines = Arc::clone(pipelines);
+    let (pipelines, errors) = (pipelines.current(), pipelines.errors());
     // A lock is held for milliseconds. A holder that has had it for so long is stopped, or its disk is.
     let patience = Duration::from_secs(u64::from(work.lease_seconds).max(10));
     Arc::new(move || {
-        let (store, warehouse, pipelines) = (Arc::clone(&store), warehouse.clone(), Arc::clone(&pipelines));
+        let (store, warehouse) = (Arc::clone(&store), warehouse.clone());
+        let (pipelines, errors) = (Arc::clone(&pipelines.borrow()), Arc::clone(&errors.borrow()));
         async move {
             let mut checks = vec![essential("database", database(store.as_ref())).await];
             if checks.iter().all(|check| check.ok) {
@@ -40,6 +43,7 @@ pub(super) fn readiness(
                 let locks = move |warehouse: &Warehouse| held_too_long(warehouse, &names, patience);
                 checks.push(partial("publish locks", on_disk(warehouse, locks)).await);
             }
+            checks.push(partial("pipelines", async { files(&pipelines, &errors) }).await);
             checks
         }
         .boxed()
@@ -50,7 +54,7 @@ pub(super) fn readiness(
 pub(super) async fn observe(
     store: Arc<dyn RunStore>,
     warehouse: Warehouse,
-    pipelines: Arc<Pipelines>,
+    pipelines: watch::Receiver<Arc<Pipelines>>,
     shutdown: CancellationToken,
 ) {
     while !shutdown.is_cancelled() {
@@ -60,9 +64,10 @@ pub(super) async fn observe(
             metrics::gauge!(METRIC_RUNS, "state" => "committing").set(depth.committing as f64);
             metrics::gauge!(METRIC_OLDEST_DUE_SECONDS).set(depth.oldest_due.unwrap_or_default().as_secs_f64());
         }
-        for name in pipelines.keys() {
-            let held = warehouse.lock_holder(name).map_or(0.0, |holder| held_for(&holder).as_secs_f64());
-            metrics::gauge!(METRIC_PUBLISH_LOCK_SECONDS, "pipeline" => name.clone()).set(held);
+        let names: Vec<String> = pipelines.borrow().keys().cloned().collect();
+        for name in names {
+            let held = warehouse.lock_holder(&name).map_or(0.0, |holder| held_for(&holder).as_secs_f64());
+            metrics::gauge!(METRIC_PUBLISH_LOCK_SECONDS, "pipeline" => name).set(held);
         }
         tokio::select! {
             () = tokio::time::sleep(OBSERVE_EVERY) => {}
@@ -110,6 +115,14 @@ async fn publishing(store: &dyn RunStore) -> Found {
         .filter_map(|run| run.error.as_ref().map(|error| format!("run {}: {}", run.id, error.detail)))
         .collect();
     if waiting.is_empty() { Ok("no run waits to be published".to_owned()) } else { Err(waiting.join("; ")) }
+}
+
+/// The pipelines' files, as they were last read.
+fn files(pipelines: &Pipelines, errors: &[String]) -> Found {
+    match errors {
+        [] => Ok(format!("{} are as in their files", pipelines.len())),
+        errors => Err(format!("files with errors, whose pipelines stay as they were: {}", errors.join("; "))),
+    }
 }
 
 async fn on_disk(warehouse: Warehouse, check: impl FnOnce(&Warehouse) -> Found + Send + 'static) -> Found {

@@ -1,7 +1,7 @@
 //! Looking without serving: the checks of pipeline files, and of the catalog against the files.
 
 use super::fix::{self, Fix, FixBy};
-use super::{load_pipelines, read_pipelines};
+use super::pipelines::{Read, load_pipelines};
 use crate::config::DatabaseSettings;
 use crate::pipeline::Definition;
 use crate::run::{ClaimToken, RunId};
@@ -82,8 +82,7 @@ pub fn check(path: &Path) -> anyhow::Result<(Vec<String>, Vec<String>)> {
             Err(errors) => (Vec::new(), errors.iter().map(ToString::to_string).collect()),
         });
     }
-    let (pipelines, errors) = read_pipelines(path)?;
-    Ok((pipelines.into_keys().collect(), errors))
+    Ok(Read::folder(path)?.into_names_and_errors())
 }
 
 /// Holds the catalog against the files, of one pipeline or of all, hashing every file; with `fix`, queues a run for each
@@ -180,7 +179,7 @@ fn holder() -> Holder {
 }
 
 async fn open_to_look(database: &DatabaseSettings) -> anyhow::Result<Arc<dyn RunStore>> {
-    if let Some(url) = &database.database_url {
+    if let Some(url) = &database.url()? {
         return Ok(Arc::new(PostgresStore::connect(url, PostgresOptions::default()).await?));
     }
     Ok(Arc::new(SqliteStore::open_read_only(&database.sqlite_path()).await?))

@@ -2,6 +2,7 @@
 
 use clap::{Args, ValueEnum};
 use secrecy::SecretString;
+use std::path::PathBuf;
 
 /// Where the server is, and how to print.
 #[derive(Debug, Clone, Args)]
@@ -12,6 +13,9 @@ pub struct ServerArgs {
     /// Send this as a bearer token. Set it by the environment, where a process listing does not show it.
     #[arg(long, env = "REFRAIN_TOKEN", hide_env_values = true, value_name = "TOKEN")]
     pub token: Option<SecretString>,
+    /// A file that holds that token, and nothing else but a line's end.
+    #[arg(long, env = "REFRAIN_TOKEN_FILE", value_name = "FILE", conflicts_with = "token")]
+    pub token_file: Option<PathBuf>,
     /// Print JSON, as the server answers it.
     #[arg(long)]
     pub json: bool,

@@ -6,6 +6,7 @@ use super::args::{
 };
 use super::screen::{Paint, Watch, note};
 use super::{Client, ClientError, encoded, has_ended, show, state};
+use crate::config::secret_in;
 use crate::partition::{PartitionColumn, PartitionSpec, Transform, ValueKind};
 use serde_json::{Value, json};
 use std::io::Write as _;
@@ -155,7 +156,11 @@ pub async fn healthcheck_command(mut listen: SocketAddr) -> ExitCode {
 }
 
 fn client(server: &ServerArgs) -> Ended<Client> {
-    Ok(Client::new(&server.url, server.token.clone())?)
+    let token = match &server.token_file {
+        None => server.token.clone(),
+        Some(file) => Some(secret_in(file).map_err(|error| Failure::Usage(format!("{error:#}")))?),
+    };
+    Ok(Client::new(&server.url, token)?)
 }
 
 fn without_key(args: &RunArgs) -> String {

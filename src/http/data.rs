@@ -231,7 +231,7 @@ async fn rows(
 
 /// The text of the definition that an entry is right for.
 async fn definition(api: &Api, entry: &CatalogEntry, name: &str) -> Result<String, Problem> {
-    if let Some(current) = api.pipelines.get(name).filter(|current| current.hash == entry.definition) {
+    if let Some(current) = api.definition(name).filter(|current| current.hash == entry.definition) {
         return Ok(current.text.clone());
     }
     let written = api.store.table_definitions(name).await?.into_iter().find(|d| d.hash == entry.definition);

@@ -26,6 +26,7 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use problem::Problem;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use utoipa::OpenApi as _;
 use utoipa::openapi::OpenApi;
@@ -114,8 +115,8 @@ impl Default for Limits {
 pub struct Api {
     /// The run store.
     pub store: Arc<dyn RunStore>,
-    /// The pipelines as they are now.
-    pub pipelines: Arc<Pipelines>,
+    /// The pipelines as they are now; all of them are exchanged at once when their files are read again.
+    pub pipelines: watch::Receiver<Arc<Pipelines>>,
     /// The files of partitions.
     pub files: Arc<dyn PartitionFiles>,
     /// How much one request may ask for.
@@ -134,14 +135,17 @@ pub struct Api {
 
 impl Api {
     /// The pipeline of this name, or a 404 that lists those that there are.
-    fn pipeline(&self, name: &str) -> Result<&Arc<Definition>, Problem> {
-        self.pipelines
-            .get(name)
+    fn pipeline(&self, name: &str) -> Result<Arc<Definition>, Problem> {
+        self.definition(name)
             .ok_or_else(|| Problem::NoSuchPipeline { name: name.to_owned(), known: self.pipeline_names() })
     }
 
+    fn definition(&self, name: &str) -> Option<Arc<Definition>> {
+        self.pipelines.borrow().get(name).cloned()
+    }
+
     fn pipeline_names(&self) -> Vec<String> {
-        self.pipelines.keys().cloned().collect()
+        self.pipelines.borrow().keys().cloned().collect()
     }
 }
 

@@ -50,7 +50,7 @@ async fn list(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     params.only(&["from", "to", "missing", "cursor", "limit"])?;
-    let definition = api.pipeline(&name)?;
+    let definition = &api.pipeline(&name)?;
     if params.flag("missing")? {
         return list_missing(&api, definition, &params, &headers).await;
     }
@@ -175,7 +175,7 @@ async fn get(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     params.only(&[])?;
-    let definition = api.pipeline(&name)?;
+    let definition = &api.pipeline(&name)?;
     // Not checked against the definition: a partition of an earlier one still has its history.
     let key = PartitionKey::from_canonical(key);
     let absent = || Problem::NoSuchPartition { pipeline: name.clone(), partition: key.as_str().to_owned() };

@@ -7,6 +7,7 @@ use super::{Api, answer};
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
+use std::sync::Arc;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 pub(super) fn routes() -> OpenApiRouter<Api> {
@@ -17,7 +18,8 @@ pub(super) fn routes() -> OpenApiRouter<Api> {
 #[utoipa::path(get, path = "/pipelines", operation_id = "list_pipelines", tag = "pipelines", responses((status = 200, description = "The pipelines", body = PipelineList<'_>)))]
 async fn list(State(api): State<Api>, params: Params, headers: HeaderMap) -> Result<Response, Problem> {
     params.only(&[])?;
-    let pipelines = api.pipelines.values().map(|definition| PipelineSummary::from(definition.as_ref())).collect();
+    let now = Arc::clone(&api.pipelines.borrow());
+    let pipelines = now.values().map(|definition| PipelineSummary::from(definition.as_ref())).collect();
     answer::json(StatusCode::OK, &headers, &PipelineList { pipelines })
 }
 
@@ -36,6 +38,6 @@ async fn get(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     params.only(&[])?;
-    let definition = api.pipeline(&name)?;
+    let definition = &api.pipeline(&name)?;
     answer::json(StatusCode::OK, &headers, &PipelineDetail::from(definition.as_ref()))
 }

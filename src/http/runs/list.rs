@@ -90,7 +90,7 @@ fn label(text: &str) -> Result<(String, String), Problem> {
 
 /// A canonical key, also of a definition that is no longer current; or a bare value of the pipeline.
 fn partition(api: &Api, pipeline: Option<&str>, text: &str) -> Result<PartitionKey, Problem> {
-    let definition = pipeline.and_then(|name| api.pipelines.get(name));
+    let definition = pipeline.and_then(|name| api.definition(name));
     let read = definition.map(|definition| definition.partition.parse_text(text));
     match read {
         Some(Ok(key)) => Ok(key),

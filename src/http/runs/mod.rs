@@ -68,7 +68,7 @@ fn stored(definition: &Definition) -> StoredDefinition {
 /// The definition that a retry takes: the current one, if it still has what the run names.
 async fn definition_for_retry(api: &Api, run: &Run) -> Result<StoredDefinition, Problem> {
     let changed = |detail| Problem::DefinitionChanged { run_id: run.id, detail };
-    let Some(definition) = api.pipelines.get(&run.pipeline) else {
+    let Some(definition) = api.definition(&run.pipeline) else {
         let known = api.pipeline_names().join(", ");
         return Err(changed(format!("the pipeline {} is gone, found: {known}", run.pipeline)));
     };
@@ -83,7 +83,7 @@ async fn definition_for_retry(api: &Api, run: &Run) -> Result<StoredDefinition, 
         })?;
     }
     if run.mode == Mode::Overwrite {
-        layout::check(api, definition).await?;
+        layout::check(api, &definition).await?;
     }
-    Ok(stored(definition))
+    Ok(stored(&definition))
 }

@@ -108,7 +108,7 @@ async fn dry_run(api: &Api, headers: &HeaderMap, body: &Bytes, wait: Wait) -> Re
         return replay(api, &request, &known, wait).await;
     }
     let (definition, asked) = asked(api, &request).await?;
-    plan::show(api, definition, &asked).await
+    plan::show(api, &definition, &asked).await
 }
 
 async fn accepted(api: &Api, run: Run, wait: Wait) -> Result<Response, Problem> {
@@ -143,13 +143,13 @@ fn key(headers: &HeaderMap, in_body: Option<&str>) -> Result<IdempotencyKey, Pro
 }
 
 /// What is asked of a pipeline as it is now, if it can be done.
-async fn asked<'a>(api: &'a Api, request: &SubmitRequest) -> Result<(&'a Arc<Definition>, Asked), Problem> {
-    let Some(definition) = api.pipelines.get(&request.pipeline) else {
+async fn asked(api: &Api, request: &SubmitRequest) -> Result<(Arc<Definition>, Asked), Problem> {
+    let Some(definition) = api.definition(&request.pipeline) else {
         return Err(Problem::UnknownPipeline { name: request.pipeline.clone(), known: api.pipeline_names() });
     };
-    let asked = request.read(definition, api.limits.max_partitions_per_run).map_err(Problem::InvalidRequest)?;
+    let asked = request.read(&definition, api.limits.max_partitions_per_run).map_err(Problem::InvalidRequest)?;
     if asked.mode == Mode::Overwrite {
-        layout::check(api, definition).await?;
+        layout::check(api, &definition).await?;
     }
     Ok((definition, asked))
 }
@@ -166,7 +166,7 @@ async fn new_run(
         principal: principal.clone(),
         idempotency_key: key.clone(),
         asked,
-        definition: stored(definition),
+        definition: stored(&definition),
     })
 }
 
@@ -216,8 +216,8 @@ fn differences(api: &Api, request: &SubmitRequest, known: &KnownKey) -> Vec<&'st
         return request.differences(&known.asked, Some(&definition));
     }
     // What the two are to be the same in is the fingerprint, whatever it is read by; and canonical texts are themselves.
-    let current = api.pipelines.get(&request.pipeline);
-    let again = current.and_then(|definition| request.read_again(&known.asked, definition));
+    let current = api.definition(&request.pipeline);
+    let again = current.and_then(|definition| request.read_again(&known.asked, &definition));
     if again.is_some_and(|again| again.fingerprint() == known.fingerprint) {
         return Vec::new();
     }
@@ -227,8 +227,9 @@ fn differences(api: &Api, request: &SubmitRequest, known: &KnownKey) -> Vec<&'st
 /// The definition that the key's first request was read by: the current one if it is the same, or as it is stored. None
 /// where an earlier version accepted what this one refuses.
 fn accepted_with(api: &Api, stored: &StoredDefinition) -> Option<Arc<Definition>> {
-    if let Some(current) = api.pipelines.get(&stored.pipeline).filter(|current| current.hash == stored.hash) {
-        return Some(Arc::clone(current));
+    let current = api.definition(&stored.pipeline).filter(|current| current.hash == stored.hash);
+    if current.is_some() {
+        return current;
     }
     let read = pipeline::parse(&stored.text, &stored.pipeline).map_err(|errors| {
         let error = errors.first().map(ToString::to_string).unwrap_or_default();

@@ -32,6 +32,7 @@ use refrain::store::{RunStore, SqliteOptions, SqliteStore};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use tempfile::TempDir;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
@@ -123,7 +124,7 @@ impl App {
         let api = Api {
             store: Arc::clone(&store),
             files: shelf.clone(),
-            pipelines: Arc::new(parsed(pipelines)),
+            pipelines: watch::channel(Arc::new(parsed(pipelines))).1,
             limits,
             readiness: Arc::new(move || {
                 let checks = seen.lock().unwrap().clone();
@@ -139,7 +140,7 @@ impl App {
 
     /// The same service with other pipelines, as after a change of the files and a restart.
     fn reload(&mut self, pipelines: &[&str]) {
-        self.api.pipelines = Arc::new(parsed(pipelines));
+        self.api.pipelines = watch::channel(Arc::new(parsed(pipelines))).1;
         self.router = router(self.api.clone());
     }
 

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
@@ -131,7 +132,7 @@ fn api(bed: &Bed, reader: usize) -> Router {
         foresight: Arc::new(|_, _| async { Ok(Foreseen { files: Vec::new(), missing: Vec::new() }) }.boxed()),
         store: super::store_of(bed, reader / 2),
         files: Arc::new(crate::http::Shelf::default()),
-        pipelines: Arc::new([(definition.name.clone(), Arc::new(definition))].into()),
+        pipelines: watch::channel(Arc::new([(definition.name.clone(), Arc::new(definition))].into())).1,
         limits: Limits::default(),
         readiness: Arc::new(|| async { Vec::new() }.boxed()),
         metrics: PrometheusBuilder::new().build_recorder().handle(),

@@ -11,14 +11,14 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 /// What a verb printed, and how it ended.
-struct Said {
-    code: i32,
-    out: String,
-    err: String,
+pub(super) struct Said {
+    pub(super) code: i32,
+    pub(super) out: String,
+    pub(super) err: String,
 }
 
 impl Said {
-    fn json(&self) -> Value {
+    pub(super) fn json(&self) -> Value {
         serde_json::from_str(&self.out).unwrap_or_else(|e| panic!("{e}: {self:?}"))
     }
 }
@@ -30,7 +30,7 @@ impl std::fmt::Debug for Said {
 }
 
 /// Runs the binary with this environment and no other setting.
-async fn refrain_with(arguments: &[&str], environment: &[(&str, &str)]) -> Said {
+pub(super) async fn refrain_with(arguments: &[&str], environment: &[(&str, &str)]) -> Said {
     let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_refrain"));
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("REFRAIN_")) {
         command.env_remove(name);

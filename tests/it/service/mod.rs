@@ -25,6 +25,7 @@ mod place;
 mod plan;
 mod poison;
 mod server;
+mod settings;
 mod shutdown;
 mod slow;
 mod warehouse;

@@ -73,6 +73,12 @@ impl Place {
         Server::start(&[], self.root.path(), &self.flags_of_folders(&flags), environment).await
     }
 
+    /// [`Place::start_with`] with the database's URL in a file.
+    pub(crate) async fn start_by_file(&self, file: &Path) -> Server {
+        let flags = self.flags_of_folders(&["--workers", "1", "--database-url-file", file.to_str().unwrap()]);
+        Server::start(&[], self.root.path(), &flags, &[]).await
+    }
+
     /// A network before the database.
     pub(crate) async fn proxy(&self) -> Proxy {
         Proxy::before(self.database_url.as_deref().unwrap()).await
