@@ -82,7 +82,8 @@ pub fn check(path: &Path) -> anyhow::Result<(Vec<String>, Vec<String>)> {
             Err(errors) => (Vec::new(), errors.iter().map(ToString::to_string).collect()),
         });
     }
-    Ok(Read::folder(path)?.into_names_and_errors())
+    let read = Read::folder(path)?;
+    Ok((read.good.keys().cloned().collect(), read.errors()))
 }
 
 /// Holds the catalog against the files, of one pipeline or of all, hashing every file; with `fix`, queues a run for each
