@@ -306,6 +306,8 @@ pub struct RunPartition {
     pub previous: Option<Previous>,
     /// What its rows were put into, where they were merged.
     pub base: Option<Base>,
+    /// The last run that has changed it after this one; none where it is as this run left it.
+    pub superseded_by: Option<RunId>,
 }
 
 /// What a partition holds.
@@ -441,6 +443,10 @@ pub struct HistoryEntry {
     pub version: i64,
     /// The run that made it.
     pub run_id: RunId,
+    /// Whose run that was.
+    pub principal: Principal,
+    /// What its caller calls that run by.
+    pub labels: Labels,
     /// When that run finished.
     pub committed_at: DateTime<Utc>,
     /// What it did.

@@ -124,14 +124,18 @@ Examples:
   refrain partitions zone_hour 2024-01..2024-03 --by revenue
           a range, both ends included; the bars show the revenue
   refrain partitions zone_hour 2024-02.. --json
-          from a month on, for a program";
+          from a month on, for a program
+  refrain partitions zone_hour --as-of 2024-03-01T00:00:00Z
+          the table as it was then; or at a version of it, or after a run: --as-of 7, --as-of 01a2279b-…";
 
 const HISTORY_HELP: &str = "\
 Examples:
   refrain history zone_hour pickup_month=2024-02
           what the partition was from which run on, newest first
   refrain history zone_hour 2024-02
-          the same, where there is one partition column";
+          the same, where there is one partition column
+  refrain history zone_hour 2024-02 --limit 1000
+          more of it";
 
 const PIPELINES_HELP: &str = "\
 Examples:
@@ -221,7 +225,7 @@ pub struct CancelArgs {
     pub server: ServerArgs,
 }
 
-/// `refrain partitions`: the current totals of a table.
+/// `refrain partitions`: the totals of a table.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = PARTITIONS_HELP)]
 pub struct PartitionsArgs {
@@ -230,6 +234,9 @@ pub struct PartitionsArgs {
     /// Only these, for time partitions: one, or FROM..TO, where either end may be left out.
     #[arg(value_name = "FROM..TO")]
     pub range: Option<String>,
+    /// The table as it was: at this version, after the run of this id, or at this time (RFC 3339).
+    #[arg(long, value_name = "VERSION|RUN|TIME")]
+    pub as_of: Option<String>,
     /// What the bars show: a measure instead of the rows.
     #[arg(long, value_name = "MEASURE")]
     pub by: Option<String>,
@@ -246,6 +253,9 @@ pub struct HistoryArgs {
     pub pipeline: String,
     /// The partition: its canonical key, or its value where there is one partition column.
     pub partition: String,
+    /// Show so many changes, the latest.
+    #[arg(long, value_name = "N")]
+    pub limit: Option<u32>,
     /// Where the server is.
     #[command(flatten)]
     pub server: ServerArgs,

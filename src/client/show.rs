@@ -20,10 +20,13 @@ pub(super) fn run(run: &Value, paint: Paint) -> String {
         let measures = measures(partitions);
         let mut columns = vec![Column::left("partition"), Column::left("outcome"), Column::right("rows")];
         columns.extend(measures.iter().map(|name| Column::right(name)));
+        let superseded = partitions.iter().any(|p| p["superseded_by"].is_string());
+        columns.extend(superseded.then(|| Column::left("changed since by run")));
         let mut table = Table::new(columns);
         for p in partitions {
             let mut cells = vec![plain(&p["partition"]), plain(&p["outcome"]), number(&p["rows"])];
             cells.extend(measures.iter().map(|name| number(&p["totals"][name])));
+            cells.extend(superseded.then(|| plain(&p["superseded_by"])));
             table.row(cells);
         }
         out += &table.render(2, paint);
@@ -161,7 +164,7 @@ pub(super) fn history(partition: &Value, paint: Paint) -> String {
     let mut columns =
         vec![Column::right("version"), Column::left("from"), Column::left("outcome"), Column::right("rows")];
     columns.extend(measures.iter().map(|name| Column::right(name)));
-    columns.push(Column::left("run"));
+    columns.extend([Column::left("run"), Column::left("of")]);
     let mut table = Table::new(columns);
     for change in changes {
         let mut cells = vec![
@@ -171,10 +174,13 @@ pub(super) fn history(partition: &Value, paint: Paint) -> String {
             number(&change["rows"]),
         ];
         cells.extend(measures.iter().map(|name| number(&change["totals"][name])));
-        cells.push(plain(&change["run_id"]));
+        cells.extend([plain(&change["run_id"]), plain(&change["principal"])]);
         table.row(cells);
     }
     out += &table.render(2, paint);
+    if partition["next_cursor"].is_string() {
+        out += "  there are older changes: --limit shows more\n";
+    }
     if partition["confirmed_by"].is_string() {
         let (by, at) = (plain(&partition["confirmed_by"]), moment(&partition["confirmed_at"]));
         let _ = writeln!(out, "  found unchanged by run {by} at {at}");

@@ -98,12 +98,12 @@ pub async fn cancel_command(args: CancelArgs) -> ExitCode {
     })
 }
 
-/// Prints the current totals of a table.
+/// Prints the totals of a table, now or as they were.
 pub async fn partitions_command(args: PartitionsArgs) -> ExitCode {
     let listed = async {
         let (from, to) = range(args.range.as_deref());
         let mut query = format!("/pipelines/{}/partitions?", encoded(&args.pipeline));
-        for (name, value) in [("from", from), ("to", to)] {
+        for (name, value) in [("from", from), ("to", to), ("as_of", args.as_of.as_deref())] {
             query.extend(value.map(|value| format!("{name}={}&", encoded(value))));
         }
         listing(&client(&args.server)?, query.trim_end_matches(['?', '&'])).await
@@ -120,7 +120,8 @@ pub async fn history_command(args: HistoryArgs) -> ExitCode {
             true => args.partition.clone(),
             false => canonical(&client.get(&pipeline).await?, &args.partition)?,
         };
-        Ok(client.get(&format!("{pipeline}/partitions/{}", encoded(&key))).await?)
+        let limit = args.limit.map(|limit| format!("?limit={limit}")).unwrap_or_default();
+        Ok(client.get(&format!("{pipeline}/partitions/{}{limit}", encoded(&key))).await?)
     };
     print(found.await, &args.server, |partition, paint| Ok(show::history(partition, paint)))
 }

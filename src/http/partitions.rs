@@ -1,4 +1,6 @@
-//! `GET /pipelines/{name}/partitions`: the current totals; and one partition with its history.
+//! `GET /pipelines/{name}/partitions`: the totals, now or as they were; and one partition with its history.
+
+mod as_of;
 
 use super::params::{Params, cursor, invalid, read_cursor};
 use super::problem::{Problem, ProblemDetails};
@@ -7,14 +9,12 @@ use super::{Api, answer};
 use crate::partition::{KeyError, PartitionKey, PartitionSpec, Transform};
 use crate::pipeline::Definition;
 use crate::store::PartitionFilter;
+use as_of::Page;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use std::collections::BTreeSet;
 use utoipa_axum::{router::OpenApiRouter, routes};
-
-/// How many changes of a partition its answer lists.
-const MAX_HISTORY: u32 = 100;
 
 pub(super) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new().routes(routes!(list)).routes(routes!(get))
@@ -29,6 +29,9 @@ pub(super) fn routes() -> OpenApiRouter<Api> {
         ("to" = Option<String>, Query, description = "Up to this partition, inclusive"),
         ("missing" = Option<bool>, Query, description = "Whether to list the periods from `from` to `to` that have no partition, \
             where the partition columns are one series of periods; all on one page"),
+        ("as_of" = Option<String>, Query, description = "The table as it was: at this version of it, when the run of this id had \
+            succeeded, or at this RFC 3339 time (the last version that was committed by then). All pages of an answer are \
+            of one version", example = "7"),
         ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before"),
         ("limit" = Option<u32>, Query, description = "The most entries of the page; a server may be set to more or less", minimum = 1, maximum = 1000),
         ("If-None-Match" = Option<String>, Header, description = "The tag of an earlier answer"),
@@ -39,7 +42,7 @@ pub(super) fn routes() -> OpenApiRouter<Api> {
         )),
         (status = 304, description = "The table is as the tag's answer said"),
         (status = 400, description = "The query cannot be read", body = ProblemDetails, content_type = "application/problem+json"),
-        (status = 404, description = "There is no such pipeline or partition", body = ProblemDetails, content_type = "application/problem+json"),
+        (status = 404, description = "There is no such pipeline, or its table never had such a version", body = ProblemDetails, content_type = "application/problem+json"),
         (status = 503, description = "The database does not answer, or not in time", body = ProblemDetails, content_type = "application/problem+json"),
     ),
 )]
@@ -49,22 +52,26 @@ async fn list(
     params: Params,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    params.only(&["from", "to", "missing", "cursor", "limit"])?;
+    params.only(&["from", "to", "missing", "as_of", "cursor", "limit"])?;
     let definition = &api.pipeline(&name)?;
     if params.flag("missing")? {
         return list_missing(&api, definition, &params, &headers).await;
     }
     let limit = params.limit(api.limits.default_page, api.limits.max_page)?;
-    let filter = filter(&definition.partition, &params, limit)?;
+    let page = as_of::page(&api, &name, &params).await?;
+    let filter = filter(&definition.partition, &params, page.clone(), limit)?;
     if answer::is_conditional(&headers) {
-        let version = api.store.table_version(&name).await?;
+        let version = match page.as_of {
+            Some(version) => version,
+            None => api.store.table_version(&name).await?,
+        };
         if let Some(known) = answer::if_known(&headers, &tag(version, definition, &params)) {
             return Ok(known);
         }
     }
     let listing = api.store.partitions(&name, &filter).await?;
     let last = listing.entries.last().filter(|_| listing.more);
-    let next_cursor = last.map(|entry| cursor(entry.partition.as_str()));
+    let next_cursor = last.map(|entry| page.cursor(&entry.partition));
     let tag = tag(listing.version, definition, &params);
     answer::json_tagged(&headers, &tag, &PartitionList::new(&name, &definition.hash, &listing, next_cursor))
 }
@@ -76,8 +83,8 @@ async fn list_missing(
     params: &Params,
     headers: &HeaderMap,
 ) -> Result<Response, Problem> {
-    if let Some(name) = ["cursor", "limit"].into_iter().find(|name| params.get(name).is_some()) {
-        return Err(invalid(name, "expected none with missing=true, whose answer has one page"));
+    if let Some(name) = ["as_of", "cursor", "limit"].into_iter().find(|name| params.get(name).is_some()) {
+        return Err(invalid(name, "expected none with missing=true, whose answer is of now and has one page"));
     }
     let (Some(from), Some(to)) = (params.get("from"), params.get("to")) else {
         return Err(invalid("missing", "expected `from` and `to` with it, the first and the last period"));
@@ -99,7 +106,7 @@ fn tag(version: i64, definition: &Definition, params: &Params) -> String {
     format!("\"v{version}-{}\"", &mark[..12])
 }
 
-fn filter(spec: &PartitionSpec, params: &Params, limit: u32) -> Result<PartitionFilter, Problem> {
+fn filter(spec: &PartitionSpec, params: &Params, page: Page, limit: u32) -> Result<PartitionFilter, Problem> {
     let bound = |text: &str| read_bound(spec, text).map_err(|error| error.to_string());
     let (from, to) = (params.read("from", bound)?, params.read("to", bound)?);
     if let (Some(from), Some(to)) = (&from, &to)
@@ -107,15 +114,11 @@ fn filter(spec: &PartitionSpec, params: &Params, limit: u32) -> Result<Partition
     {
         return Err(invalid("to", &format!("found {}, expected {} or later", to.key, from.key)));
     }
-    let after = params.read("cursor", |text| {
-        read_cursor(text)
-            .filter(|key| !key.contains(|c: char| c.is_ascii_control()))
-            .ok_or_else(|| format!("found {text:?}, expected the next_cursor of an earlier page"))
-    })?;
     Ok(PartitionFilter {
         from: from.map(|bound| bound.key),
         until: to.map(|bound| bound.after()),
-        after: after.map(PartitionKey::from_canonical),
+        after: page.after,
+        as_of: page.as_of,
         limit,
     })
 }
@@ -159,11 +162,14 @@ fn read_bound(spec: &PartitionSpec, text: &str) -> Result<Bound, KeyError> {
         ("name" = String, Path, description = "The pipeline's name", example = "zone_hour"),
         ("key" = String, Path, description = "The canonical key, percent-encoded once; its slashes may stay",
             example = "pickup_month=2024-02"),
+        ("cursor" = Option<String>, Query, description = "The `next_cursor` of an answer, for the changes before those"),
+        ("limit" = Option<u32>, Query, description = "The most changes of the answer; a server may be set to more or less", minimum = 1, maximum = 1000),
         ("If-None-Match" = Option<String>, Header, description = "The tag of an earlier answer"),
     ),
     responses(
         (status = 200, description = "The partition", body = PartitionDetail<'_>),
         (status = 304, description = "The partition is as the tag's answer said"),
+        (status = 400, description = "The query cannot be read", body = ProblemDetails, content_type = "application/problem+json"),
         (status = 404, description = "There is no such pipeline or partition", body = ProblemDetails, content_type = "application/problem+json"),
         (status = 503, description = "The database does not answer, or not in time", body = ProblemDetails, content_type = "application/problem+json"),
     ),
@@ -174,8 +180,14 @@ async fn get(
     params: Params,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    params.only(&[])?;
+    params.only(&["cursor", "limit"])?;
     let definition = &api.pipeline(&name)?;
+    let limit = params.limit(api.limits.default_page, api.limits.max_page)?;
+    let before = params.read("cursor", |text| {
+        read_cursor(text)
+            .and_then(|version| version.parse::<i64>().ok())
+            .ok_or_else(|| format!("found {text:?}, expected the next_cursor of an earlier answer"))
+    })?;
     // Not checked against the definition: a partition of an earlier one still has its history.
     let key = PartitionKey::from_canonical(key);
     let absent = || Problem::NoSuchPartition { pipeline: name.clone(), partition: key.as_str().to_owned() };
@@ -183,10 +195,14 @@ async fn get(
         // Canonical keys have these escaped, and not every database takes NUL. Other control characters stand in keys.
         return Err(absent());
     }
-    let (entry, history) = api.store.partition(&name, &key, MAX_HISTORY).await?;
-    if entry.is_none() && history.is_empty() {
+    // One more than the page tells whether others follow.
+    let (entry, mut history) = api.store.partition(&name, &key, before, limit.saturating_add(1)).await?;
+    let more = history.len() > limit as usize;
+    history.truncate(limit as usize);
+    if entry.is_none() && history.is_empty() && before.is_none() {
         return Err(absent());
     }
-    let detail = PartitionDetail::new(&name, key.as_str(), &definition.hash, entry.as_ref(), &history);
+    let next_cursor = history.last().filter(|_| more).map(|change| cursor(&change.version.to_string()));
+    let detail = PartitionDetail::new(&name, key.as_str(), &definition.hash, entry.as_ref(), &history, next_cursor);
     answer::json(StatusCode::OK, &headers, &detail)
 }

@@ -95,6 +95,13 @@ pub enum Problem {
         /// The canonical key asked for.
         partition: String,
     },
+    /// The table never had such a version, or the run is none of its that succeeded.
+    NoSuchVersion {
+        /// The pipeline.
+        pipeline: String,
+        /// What was asked for.
+        as_of: String,
+    },
     /// The partition can be had in none of the formats that the request takes.
     NotAcceptable {
         /// The media types that there are.
@@ -198,6 +205,7 @@ impl Problem {
             Problem::NoSuchRun(_) => (S::NOT_FOUND, "run-not-found", "There is no such run"),
             Problem::NoSuchPipeline { .. } => (S::NOT_FOUND, "pipeline-not-found", "There is no such pipeline"),
             Problem::NoSuchPartition { .. } => (S::NOT_FOUND, "partition-not-found", "There is no such partition"),
+            Problem::NoSuchVersion { .. } => (S::NOT_FOUND, "version-not-found", "The table never had such a version"),
             Problem::MethodNotAllowed => {
                 (S::METHOD_NOT_ALLOWED, "method-not-allowed", "The path does not have this method")
             }
@@ -284,6 +292,10 @@ impl Problem {
             Problem::KeyReused { run_id, fields } => format!(
                 "the run {run_id} was submitted under this key with other {}; a new request needs a new key",
                 fields.join(" and ")
+            ),
+            Problem::NoSuchVersion { pipeline, as_of } => format!(
+                "found {as_of}, expected a version that the table of {pipeline} has had, a run of it that succeeded, or a time when it \
+                 was there"
             ),
             Problem::NotAcceptable { available } => {
                 format!("found none of the formats in the header Accept, expected one of: {}", available.join(", "))

@@ -11,6 +11,7 @@
 //! ```
 
 mod error;
+mod filter;
 mod head;
 mod postgres;
 mod rows;
@@ -19,17 +20,17 @@ mod statements;
 mod steps;
 mod tx;
 
+pub use filter::{AsOf, Listing, PartitionFilter, RunFilter};
 pub use postgres::{PostgresOptions, PostgresStore};
 pub use sqlite::{Clock, SqliteOptions, SqliteStore};
 
 use crate::partition::PartitionKey;
 use crate::run::{
     AttemptOutcome, CatalogEntry, ClaimToken, Decided, DefinitionHash, Fingerprint, HistoryEntry, IdempotencyKey,
-    Principal, Progress, Quarantine, RowCounts, Run, RunError, RunId, RunSummary, Scope, SourceFile, State, Totals,
-    Unmet, Warning,
+    Principal, Progress, Quarantine, RowCounts, Run, RunError, RunId, RunSummary, Scope, SourceFile, State, Unmet,
+    Warning,
 };
 use async_trait::async_trait;
-use chrono::{DateTime, Utc};
 use std::time::Duration;
 use tokio::sync::broadcast;
 use uuid::Uuid;
@@ -105,29 +106,6 @@ pub enum Submitted {
     PreconditionFailed(Vec<Unmet>),
     /// The request is to be refused where these runs, which have not ended, overlap it; so it was, and its key is free.
     Overlaps(Vec<RunId>),
-}
-
-/// Which runs a listing has.
-#[derive(Debug, Clone, Default)]
-pub struct RunFilter {
-    /// Runs of this pipeline.
-    pub pipeline: Option<String>,
-    /// Runs in this state.
-    pub state: Option<State>,
-    /// Runs that name (or made) this partition.
-    pub partition: Option<PartitionKey>,
-    /// The run submitted under this key.
-    pub idempotency_key: Option<(Principal, IdempotencyKey)>,
-    /// Runs that have all of these labels.
-    pub labels: Vec<(String, String)>,
-    /// Accepted after this time.
-    pub created_after: Option<DateTime<Utc>>,
-    /// Accepted before this time.
-    pub created_before: Option<DateTime<Utc>>,
-    /// Only runs with a smaller id (newest first).
-    pub before: Option<RunId>,
-    /// At most this many.
-    pub limit: u32,
 }
 
 /// A claim to be made.
@@ -293,36 +271,6 @@ pub enum Retried {
     Unknown,
 }
 
-/// Which of a table's partitions a listing has, by canonical key.
-#[derive(Debug, Clone, Default)]
-pub struct PartitionFilter {
-    /// From this key on (inclusive).
-    pub from: Option<PartitionKey>,
-    /// Up to keys before this one (exclusive).
-    pub until: Option<PartitionKey>,
-    /// Only keys after this one (the page).
-    pub after: Option<PartitionKey>,
-    /// At most this many on the page.
-    pub limit: u32,
-}
-
-/// A table's partitions, with the sum over all that the range has.
-#[derive(Debug, Clone)]
-pub struct Listing {
-    /// The table's version; 0 where it was never written.
-    pub version: i64,
-    /// The page, in the order of the keys.
-    pub entries: Vec<CatalogEntry>,
-    /// Whether more follow.
-    pub more: bool,
-    /// Partitions in the range.
-    pub partitions: u64,
-    /// Their rows.
-    pub rows: u64,
-    /// Their totals.
-    pub totals: Totals,
-}
-
 /// A run or partition has changed: whoever waits for it should look.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
@@ -454,6 +402,9 @@ pub trait RunStore: Send + Sync {
     /// A table's version; 0 where it was never written.
     async fn table_version(&self, pipeline: &str) -> StoreResult<i64>;
 
+    /// The version of a table at a moment; none where there was no such version, or no such run of it that succeeded.
+    async fn version_as_of(&self, pipeline: &str, moment: AsOf) -> StoreResult<Option<i64>>;
+
     /// A table's partitions with totals, all from one snapshot.
     async fn partitions(&self, pipeline: &str, filter: &PartitionFilter) -> StoreResult<Listing>;
 
@@ -463,11 +414,12 @@ pub trait RunStore: Send + Sync {
     /// The definitions that the entries of this table are right for, in the order of their hashes.
     async fn table_definitions(&self, pipeline: &str) -> StoreResult<Vec<StoredDefinition>>;
 
-    /// One partition from one snapshot: its entry, and its changes, newest first, at most `limit`.
+    /// One partition from one snapshot: its entry, and its changes before that version, newest first, at most `limit`.
     async fn partition(
         &self,
         pipeline: &str,
         key: &PartitionKey,
+        before: Option<i64>,
         limit: u32,
     ) -> StoreResult<(Option<CatalogEntry>, Vec<HistoryEntry>)>;
 

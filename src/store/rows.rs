@@ -21,7 +21,7 @@ fn run_id(row: &Row) -> StoreResult<RunId> {
     row.id("id").map(RunId)
 }
 
-fn key(row: &Row) -> StoreResult<PartitionKey> {
+pub(super) fn key(row: &Row) -> StoreResult<PartitionKey> {
     row.text("partition").map(PartitionKey::from_canonical)
 }
 
@@ -175,6 +175,7 @@ fn run_partition(row: &Row) -> StoreResult<RunPartition> {
         content: row.optional_json("content")?,
         previous: row.optional_json("previous")?,
         base: base(row)?,
+        superseded_by: None,
     })
 }
 
@@ -266,6 +267,8 @@ pub(super) fn history_entry(row: &Row) -> StoreResult<HistoryEntry> {
     Ok(HistoryEntry {
         version: row.int("version")?,
         run_id: RunId(row.id("run_id")?),
+        principal: Principal(row.text("principal")?),
+        labels: row.optional_json("labels")?.unwrap_or_default(),
         committed_at: row.time("committed_at")?,
         outcome: outcome(row)?.ok_or_else(|| unreadable("outcome", "null", "the outcome of a change"))?,
         content: row.optional_json("content")?,

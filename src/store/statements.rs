@@ -122,13 +122,23 @@ pub(super) struct Statements {
     pub(super) contents: &'static str,
     /// 1 pipeline, 2 from, 3 until, 4 after (each may be null), 5 limit.
     pub(super) page: &'static str,
+    /// `contents` as they were at a version. 1 pipeline, 2 from, 3 until (each may be null), 4 version.
+    pub(super) contents_as_of: &'static str,
+    /// `page` as it was at a version. 1 pipeline, 2 from, 3 until, 4 after (each may be null), 5 limit, 6 version.
+    pub(super) page_as_of: &'static str,
+    /// The last version that a run made; null where it made none. 1 pipeline, 2 run.
+    pub(super) version_of_run: &'static str,
+    /// The last version that was committed by then; null before the first. 1 pipeline, 2 time.
+    pub(super) version_at: &'static str,
+    /// Partitions of a run that succeeded which later runs have changed, and the last of these. 1 run.
+    pub(super) superseded: &'static str,
     /// 1 pipeline, 2 list of keys or null for all.
     pub(super) entries: &'static str,
     /// The definition of each of the catalog's entries. 1 pipeline, 2 list of keys or null for all.
     pub(super) made_by: &'static str,
     /// The definitions that the catalog's entries are right for. 1 pipeline.
     pub(super) table_definitions: &'static str,
-    /// 1 pipeline, 2 partition, 3 limit.
+    /// Newest first. 1 pipeline, 2 partition, 3 before this version or null, 4 limit.
     pub(super) history: &'static str,
     /// 1 list of runs.
     pub(super) staging_runs: &'static str,

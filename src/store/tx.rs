@@ -47,6 +47,7 @@ value_from! {
     Id(Option<ClaimToken>): token => token.map(|token| token.0);
     Id(Uuid): id => Some(id);
     Int(i64): n => Some(n);
+    Int(Option<i64>): n => n;
     Int(u32): n => Some(i64::from(n));
     Flag(bool): flag => flag;
     Text(String): text => Some(text);
@@ -95,6 +96,10 @@ impl Row {
 
     pub(super) fn int(&self, column: &'static str) -> StoreResult<i64> {
         get!(self, column, i64)
+    }
+
+    pub(super) fn optional_int(&self, column: &'static str) -> StoreResult<Option<i64>> {
+        get!(self, column, Option<i64>)
     }
 
     pub(super) fn count(&self, column: &'static str) -> StoreResult<u64> {

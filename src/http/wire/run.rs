@@ -108,6 +108,10 @@ struct PartitionView<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "none")]
     base: Option<&'a str>,
+    /// The last run that has changed it after this one; null where it is as this run left it, absent before the run has succeeded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Uuid>)]
+    superseded_by: Option<Option<RunId>>,
 }
 
 /// What a partition held before a run.
@@ -273,7 +277,7 @@ impl<'a> From<&'a Run> for RunView<'a> {
             labels: &run.asked.labels,
             if_current: &run.asked.if_current,
             timeout_seconds: run.asked.timeout_seconds,
-            partitions: run.partitions.iter().map(PartitionView::from).collect(),
+            partitions: run.partitions.iter().map(|partition| PartitionView::of(partition, run.state)).collect(),
             rows: run.rows.as_ref().map(RowsView::from),
             sources: run.sources.iter().map(SourceView::from).collect(),
             attempts: run.attempts.iter().map(AttemptView::from).collect(),
@@ -291,14 +295,15 @@ impl<'a> From<&'a Run> for RunView<'a> {
     }
 }
 
-impl<'a> From<&'a RunPartition> for PartitionView<'a> {
-    fn from(p: &'a RunPartition) -> Self {
+impl<'a> PartitionView<'a> {
+    fn of(p: &'a RunPartition, run: State) -> Self {
         Self {
             partition: p.partition.as_str(),
             outcome: p.outcome,
             content: p.content.as_ref().into(),
             previous: p.outcome.map(|_| p.previous.as_ref().map(PreviousView::from)),
             base: p.base.as_ref().map(Base::as_str),
+            superseded_by: (run == State::Succeeded).then_some(p.superseded_by),
         }
     }
 }

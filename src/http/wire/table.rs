@@ -2,7 +2,7 @@
 
 use super::{ContentIfAny, ContentView, outcome_schema, totals, totals_schema};
 use crate::partition::PartitionKey;
-use crate::run::{CatalogEntry, DefinitionHash, HistoryEntry, Outcome, RunId, Totals};
+use crate::run::{CatalogEntry, DefinitionHash, HistoryEntry, Labels, Outcome, RunId, Totals};
 use crate::store::Listing;
 use chrono::{DateTime, Utc};
 use serde::Serialize;
@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 #[derive(Debug, Serialize, ToSchema)]
 pub(in crate::http) struct PartitionList<'a> {
     pipeline: &'a str,
-    /// Goes up by one with every change of any partition; 0 before the first.
+    /// Goes up by one with every change of any partition; 0 before the first. With `as_of` the version that the answer shows.
     version: i64,
     /// In the order of their keys.
     partitions: Vec<EntryView<'a>>,
@@ -90,8 +90,10 @@ pub(in crate::http) struct PartitionDetail<'a> {
     pipeline: &'a str,
     #[serde(flatten)]
     now: NowView<'a>,
-    /// Its changes, newest first, the last 100.
+    /// Its changes, newest first.
     history: Vec<HistoryView<'a>>,
+    /// Gives the older changes; null where there are none.
+    next_cursor: Option<String>,
 }
 
 /// What a partition is now.
@@ -136,6 +138,11 @@ struct HistoryView<'a> {
     version: i64,
     #[schema(value_type = Uuid)]
     run_id: RunId,
+    /// Whose run that was.
+    principal: &'a str,
+    /// What its caller calls that run by.
+    #[schema(value_type = BTreeMap<String, String>)]
+    labels: &'a Labels,
     committed_at: DateTime<Utc>,
     #[schema(schema_with = outcome_schema)]
     outcome: Outcome,
@@ -169,6 +176,7 @@ impl<'a> PartitionDetail<'a> {
         now: &DefinitionHash,
         entry: Option<&'a CatalogEntry>,
         history: &'a [HistoryEntry],
+        next_cursor: Option<String>,
     ) -> Self {
         let now = match entry {
             Some(e) => NowView::There(ConfirmedView {
@@ -178,7 +186,7 @@ impl<'a> PartitionDetail<'a> {
             }),
             None => NowView::Cleared(ClearedView { partition, rows: 0 }),
         };
-        Self { pipeline, now, history: history.iter().map(HistoryView::from).collect() }
+        Self { pipeline, now, history: history.iter().map(HistoryView::from).collect(), next_cursor }
     }
 }
 
@@ -200,6 +208,8 @@ impl<'a> From<&'a HistoryEntry> for HistoryView<'a> {
         Self {
             version: h.version,
             run_id: h.run_id,
+            principal: &h.principal.0,
+            labels: &h.labels,
             committed_at: h.committed_at,
             outcome: h.outcome,
             content: h.content.as_ref().into(),

@@ -273,6 +273,55 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
             and ($4::text is null or partition > $4)
         order by partition
         limit $5",
+    contents_as_of: r"
+        select h.content
+        from (
+            select partition, max(version) as version
+            from history
+            where pipeline = $1 and ($2::text is null or partition >= $2) and ($3::text is null or partition < $3) and version <= $4
+            group by partition
+        ) last
+        join history h on h.pipeline = $1 and h.partition = last.partition and h.version = last.version
+        where h.outcome <> 'cleared'
+        order by h.partition",
+    page_as_of: r"
+        select h.partition, h.content, w.run_id, w.committed_at, h.definition,
+            null::uuid as confirmed_by, null::timestamptz as confirmed_at
+        from (
+            select partition, max(version) as version
+            from history
+            where pipeline = $1
+                and ($2::text is null or partition >= $2)
+                and ($3::text is null or partition < $3)
+                and ($4::text is null or partition > $4)
+                and version <= $6
+            group by partition
+        ) last
+        join history h on h.pipeline = $1 and h.partition = last.partition and h.version = last.version
+        join history w on w.pipeline = $1 and w.partition = h.partition and w.version = (
+            select max(written.version)
+            from history written
+            where written.pipeline = $1
+                and written.partition = h.partition
+                and written.version <= h.version
+                and written.outcome in ('created', 'replaced')
+        )
+        where h.outcome <> 'cleared'
+        order by h.partition
+        limit $5",
+    version_of_run: r"select max(version) as version from history where pipeline = $1 and run_id = $2",
+    version_at: r"select max(version) as version from history where pipeline = $1 and committed_at <= $2",
+    superseded: r"
+        select p.partition, h.run_id
+        from runs r
+        join run_partitions p on p.run_id = r.id
+        join history h on h.pipeline = r.pipeline and h.partition = p.partition and h.version = (
+            select max(last.version)
+            from history last
+            where last.pipeline = r.pipeline and last.partition = p.partition and last.outcome <> 'unchanged'
+        )
+        join runs later on later.id = h.run_id
+        where r.id = $1 and r.state = 'succeeded' and later.sequence > r.sequence",
     entries: r"
         select partition, content, run_id, committed_at, definition, confirmed_by, confirmed_at
         from catalog
@@ -288,11 +337,13 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         where hash in (select definition from catalog where pipeline = $1)
         order by hash",
     history: r"
-        select version, run_id, committed_at, outcome, content, definition
-        from history
-        where pipeline = $1 and partition = $2
-        order by version desc
-        limit $3",
+        select h.version, h.run_id, r.principal, h.committed_at, h.outcome, h.content, h.definition,
+            (select json_object_agg(l.name, l.text order by l.name) from run_labels l where l.run_id = h.run_id) as labels
+        from history h
+        join runs r on r.id = h.run_id
+        where h.pipeline = $1 and h.partition = $2 and ($3::bigint is null or h.version < $3)
+        order by h.version desc
+        limit $4",
     staging_runs: r"
         select id, state, claim_token, decided_token
         from runs

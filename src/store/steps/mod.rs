@@ -9,7 +9,7 @@ mod submit;
 use super::head::Head;
 use super::tx::{Bus, Tx, values};
 use super::{
-    Begun, Cancelled, Change, ClaimRequest, Claimed, Decision, Ended, Fenced, KnownKey, Listing, NewRun,
+    AsOf, Begun, Cancelled, Change, ClaimRequest, Claimed, Decision, Ended, Fenced, KnownKey, Listing, NewRun,
     PartitionFilter, QuarantineFile, QueueDepth, Renewal, Retried, RunFilter, RunStore, StagingVerdict, StoreError,
     StoreResult, StoredDefinition, Submitted, rows,
 };
@@ -172,6 +172,10 @@ impl<D: Database> RunStore for D {
         step!(self, Read, |tx| read::table_version(tx, pipeline))
     }
 
+    async fn version_as_of(&self, pipeline: &str, moment: AsOf) -> StoreResult<Option<i64>> {
+        step!(self, Read, |tx| read::version_as_of(tx, pipeline, moment))
+    }
+
     async fn partitions(&self, pipeline: &str, filter: &PartitionFilter) -> StoreResult<Listing> {
         step!(self, Read, |tx| read::partitions(tx, pipeline, filter))
     }
@@ -188,9 +192,10 @@ impl<D: Database> RunStore for D {
         &self,
         pipeline: &str,
         key: &PartitionKey,
+        before: Option<i64>,
         limit: u32,
     ) -> StoreResult<(Option<CatalogEntry>, Vec<HistoryEntry>)> {
-        step!(self, Read, |tx| read::partition(tx, pipeline, key, limit))
+        step!(self, Read, |tx| read::partition(tx, pipeline, key, before, limit))
     }
 
     async fn staging_verdicts(&self, folders: &[(RunId, Option<ClaimToken>)]) -> StoreResult<Vec<StagingVerdict>> {

@@ -4,9 +4,10 @@ use crate::partition::PartitionKey;
 use crate::run::{CatalogEntry, ClaimToken, HistoryEntry, Quarantine, Run, RunId, RunSummary, Scope, State, Totals};
 use crate::store::tx::{Tx, json, values};
 use crate::store::{
-    Listing, PartitionFilter, QuarantineFile, QueueDepth, RunFilter, StagingVerdict, StoreError, StoreResult,
+    AsOf, Listing, PartitionFilter, QuarantineFile, QueueDepth, RunFilter, StagingVerdict, StoreError, StoreResult,
     StoredDefinition, rows,
 };
+use chrono::{DateTime, Utc};
 use serde::Deserialize;
 use std::collections::HashMap;
 use uuid::Uuid;
@@ -46,7 +47,15 @@ pub(super) async fn run(tx: &mut Tx, id: RunId) -> StoreResult<Option<Run>> {
     let Some(row) = tx.optional(tx.sql.run, values![id]).await? else { return Ok(None) };
     let partitions = tx.rows(tx.sql.run_partitions, values![id]).await?;
     let attempts = tx.rows(tx.sql.attempts, values![id, LISTED_ATTEMPTS]).await?;
-    rows::run(&row, &partitions, &attempts).map(Some)
+    let mut run = rows::run(&row, &partitions, &attempts)?;
+    let mut superseded = HashMap::new();
+    for row in tx.rows(tx.sql.superseded, values![id]).await? {
+        superseded.insert(rows::key(&row)?, RunId(row.id("run_id")?));
+    }
+    for partition in &mut run.partitions {
+        partition.superseded_by = superseded.remove(&partition.partition);
+    }
+    Ok(Some(run))
 }
 
 pub(super) async fn list(tx: &mut Tx, filter: &RunFilter) -> StoreResult<Vec<RunSummary>> {
@@ -79,12 +88,23 @@ pub(super) async fn list(tx: &mut Tx, filter: &RunFilter) -> StoreResult<Vec<Run
 pub(super) async fn partitions(tx: &mut Tx, pipeline: &str, filter: &PartitionFilter) -> StoreResult<Listing> {
     let text = |key: &Option<PartitionKey>| key.as_ref().map(|key| key.as_str().to_owned());
     let (from, until, after) = (text(&filter.from), text(&filter.until), text(&filter.after));
-    let version = table_version(tx, pipeline).await?;
+    let version = match filter.as_of {
+        Some(version) => version,
+        None => table_version(tx, pipeline).await?,
+    };
     let mut sum = Sum::default();
-    tx.each(tx.sql.contents, values![pipeline, from.clone(), until.clone()], |row| sum.add(row.json("content")?))
-        .await?;
-    let limit = i64::from(filter.limit);
-    let mut page = tx.rows(tx.sql.page, values![pipeline, from, until, after, limit + 1]).await?;
+    let mut range = values![pipeline, from.clone(), until.clone()];
+    let mut page = values![pipeline, from, until, after, i64::from(filter.limit) + 1];
+    let (contents, entries) = match filter.as_of {
+        None => (tx.sql.contents, tx.sql.page),
+        Some(version) => {
+            range.push(version.into());
+            page.push(version.into());
+            (tx.sql.contents_as_of, tx.sql.page_as_of)
+        }
+    };
+    tx.each(contents, range, |row| sum.add(row.json("content")?)).await?;
+    let mut page = tx.rows(entries, page).await?;
     let more = page.len() > filter.limit as usize;
     page.truncate(filter.limit as usize);
     Ok(Listing {
@@ -100,6 +120,33 @@ pub(super) async fn partitions(tx: &mut Tx, pipeline: &str, filter: &PartitionFi
 pub(super) async fn table_version(tx: &mut Tx, pipeline: &str) -> StoreResult<i64> {
     let row = tx.optional(tx.sql.version, values![pipeline]).await?;
     row.map_or(Ok(0), |row| row.int("version"))
+}
+
+pub(super) async fn version_as_of(tx: &mut Tx, pipeline: &str, moment: AsOf) -> StoreResult<Option<i64>> {
+    match moment {
+        AsOf::Version(version) => {
+            let last = table_version(tx, pipeline).await?;
+            Ok(Some(version).filter(|version| (0..=last).contains(version)))
+        }
+        AsOf::Run(id) => version_of_run(tx, pipeline, id).await,
+        AsOf::Time(time) => version_at(tx, pipeline, time).await,
+    }
+}
+
+async fn version_of_run(tx: &mut Tx, pipeline: &str, id: RunId) -> StoreResult<Option<i64>> {
+    let Some(run) = tx.optional(tx.sql.run, values![id]).await? else { return Ok(None) };
+    if run.text("pipeline")? != pipeline || rows::state(&run)? != State::Succeeded {
+        return Ok(None);
+    }
+    let made = tx.one(tx.sql.version_of_run, values![pipeline, id]).await?.optional_int("version")?;
+    match made {
+        Some(made) => Ok(Some(made)),
+        None => Ok(Some(version_at(tx, pipeline, run.time("ended_at")?).await?.unwrap_or(0))),
+    }
+}
+
+async fn version_at(tx: &mut Tx, pipeline: &str, time: DateTime<Utc>) -> StoreResult<Option<i64>> {
+    tx.one(tx.sql.version_at, values![pipeline, time]).await?.optional_int("version")
 }
 
 /// What a listing sums up of a partition's content; the rest is not decoded.
@@ -147,10 +194,11 @@ pub(super) async fn partition(
     tx: &mut Tx,
     pipeline: &str,
     key: &PartitionKey,
+    before: Option<i64>,
     limit: u32,
 ) -> StoreResult<(Option<CatalogEntry>, Vec<HistoryEntry>)> {
     let entry = entries(tx, pipeline, Some(std::slice::from_ref(key))).await?.pop();
-    let changes = tx.rows(tx.sql.history, values![pipeline, key.as_str(), limit]).await?;
+    let changes = tx.rows(tx.sql.history, values![pipeline, key.as_str(), before, limit]).await?;
     Ok((entry, changes.iter().map(rows::history_entry).collect::<StoreResult<_>>()?))
 }
 

@@ -7,7 +7,7 @@ use refrain::run::{
     RunSummary, Scope, State,
 };
 use refrain::store::{
-    Begun, Cancelled, Change, ClaimRequest, Claimed, Decision, Ended, Fenced, KnownKey, Listing, NewRun,
+    AsOf, Begun, Cancelled, Change, ClaimRequest, Claimed, Decision, Ended, Fenced, KnownKey, Listing, NewRun,
     PartitionFilter, QuarantineFile, QueueDepth, Renewal, Retried, RunFilter, RunStore, StagingVerdict, StoreError,
     StoreResult, StoredDefinition, Submitted,
 };
@@ -96,12 +96,13 @@ passing_on! {
     retry(id: RunId, if_attempt: Option<u32>, definition: &StoredDefinition) -> Retried;
     partitions(pipeline: &str, filter: &PartitionFilter) -> Listing;
     entries(pipeline: &str, keys: Option<&[PartitionKey]>) -> Vec<CatalogEntry>;
-    partition(pipeline: &str, key: &PartitionKey, limit: u32) -> (Option<CatalogEntry>, Vec<HistoryEntry>);
+    partition(pipeline: &str, key: &PartitionKey, before: Option<i64>, limit: u32) -> (Option<CatalogEntry>, Vec<HistoryEntry>);
     table_definitions(pipeline: &str) -> Vec<StoredDefinition>;
     table_version(pipeline: &str) -> i64;
     overlapping(pipeline: &str, scope: &Scope, limit: u32) -> Vec<(RunId, State)>;
     state(id: RunId) -> Option<State>;
     staging_verdicts(folders: &[(RunId, Option<ClaimToken>)]) -> Vec<StagingVerdict>;
     quarantine_verdicts(files: &[QuarantineFile]) -> Vec<StagingVerdict>;
+    version_as_of(pipeline: &str, moment: AsOf) -> Option<i64>;
     queue_depth() -> QueueDepth;
 }

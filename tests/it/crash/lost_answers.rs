@@ -22,7 +22,7 @@ async fn lost_answers_of_deciding_and_finishing_are_asked_for_again() {
     let outcomes: Vec<&Value> = run["attempts"].as_array().unwrap().iter().map(|a| &a["outcome"]).collect();
     assert_eq!(outcomes, [&json!("succeeded")], "one attempt, with both steps asked twice");
     let january = PartitionKey::from_canonical("pickup_month=2024-01");
-    let (_, history) = place.store().await.partition(super::TABLE, &january, 100).await.unwrap();
+    let (_, history) = place.store().await.partition(super::TABLE, &january, None, 100).await.unwrap();
     let wrote = history.iter().filter(|entry| run["id"] == entry.run_id.to_string()).count();
     assert_eq!(wrote, 1, "it was entered once: {history:#?}");
     assert_well(&place).await;

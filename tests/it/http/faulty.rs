@@ -7,7 +7,7 @@ use refrain::run::{
     RunError, RunId, RunSummary, Scope, State,
 };
 use refrain::store::{
-    Begun, Cancelled, Change, ClaimRequest, Claimed, Decision, Ended, Fenced, KnownKey, Listing, NewRun,
+    AsOf, Begun, Cancelled, Change, ClaimRequest, Claimed, Decision, Ended, Fenced, KnownKey, Listing, NewRun,
     PartitionFilter, QuarantineFile, QueueDepth, Renewal, Retried, RunFilter, RunStore, StagingVerdict, StoreError,
     StoreResult, StoredDefinition, Submitted,
 };
@@ -128,10 +128,16 @@ impl RunStore for FaultyStore {
         &self,
         pipeline: &str,
         key: &PartitionKey,
+        before: Option<i64>,
         limit: u32,
     ) -> StoreResult<(Option<CatalogEntry>, Vec<HistoryEntry>)> {
         self.fail().await?;
-        self.inner.partition(pipeline, key, limit).await
+        self.inner.partition(pipeline, key, before, limit).await
+    }
+
+    async fn version_as_of(&self, pipeline: &str, moment: AsOf) -> StoreResult<Option<i64>> {
+        self.fail().await?;
+        self.inner.version_as_of(pipeline, moment).await
     }
 
     async fn table_version(&self, pipeline: &str) -> StoreResult<i64> {

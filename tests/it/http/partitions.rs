@@ -183,3 +183,114 @@ async fn the_slashes_of_a_key_may_stay() {
     app.get("/pipelines/hourly/partitions/%FF").await.problem(400, "malformed-request");
     app.get("/pipelines/hourly/partitions/date=%00").await.problem(404, "partition-not-found");
 }
+
+#[tokio::test]
+async fn the_table_as_it_was_is_listed() {
+    let app = App::new().await;
+    let path = "/pipelines/monthly/partitions";
+    let mut pages = vec![app.get(path).await.json()];
+    let mut runs = Vec::new();
+    for (key, trips) in [("k1", 3), ("k2", 4), ("k3", 0)] {
+        *app.clock.lock().unwrap() += chrono::TimeDelta::hours(1);
+        runs.push(app.accepted(key, &months(&["2024-01", "2024-02"])).await);
+        app.succeed(trips).await;
+        pages.push(app.get(path).await.json());
+    }
+    for (version, then) in pages.iter().enumerate() {
+        let answer = app.get(&format!("{path}?as_of={version}")).await;
+        assert_eq!(&answer.json(), then, "version {version}");
+        let tag = answer.header("etag").unwrap().to_owned();
+        assert!(tag.starts_with(&format!("\"v{version}-")), "{tag}");
+        let known = app.get_if_changed(&format!("{path}?as_of={version}"), &tag).await;
+        assert_eq!(known.status, StatusCode::NOT_MODIFIED);
+        let time = format!("2024-03-01T{:02}:59:59Z", 6 + version);
+        assert_eq!(&app.get(&format!("{path}?as_of={time}")).await.json(), then, "{time}");
+    }
+    for (run, then) in runs.iter().zip(&pages[1..]) {
+        assert_eq!(&app.get(&format!("{path}?as_of={run}")).await.json(), then, "{run}");
+    }
+    for never in ["4", "99999999999999999", "2024-03-01T05:00:00Z", "0193b1a4-0000-7000-8000-000000000000"] {
+        app.get(&format!("{path}?as_of={never}")).await.problem(404, "version-not-found");
+    }
+    for nonsense in ["", "-1", "+1", "yesterday", "2024-03-01", "99999999999999999999"] {
+        let encoded = utf8_percent_encode(nonsense, NON_ALPHANUMERIC);
+        let answer = app.get(&format!("{path}?as_of={encoded}")).await;
+        assert_eq!(answer.problem(400, "invalid-parameter")["parameter"], "as_of", "{nonsense:?}");
+    }
+}
+
+#[tokio::test]
+async fn all_pages_of_a_moment_are_of_one_version() {
+    let app = App::new().await;
+    app.accepted("k1", &months(&["2024-01", "2024-02", "2024-03"])).await;
+    app.succeed(3).await;
+    // What a moment to come means is settled by the first page.
+    let path = "/pipelines/monthly/partitions?limit=1&as_of=2024-03-02T00:00:00Z";
+    let first = app.get(path).await.json();
+    app.accepted("k2", &months(&["2024-02"])).await;
+    app.succeed(4).await;
+    assert_eq!(app.get(path).await.json()["version"], 2);
+    let cursor = first["next_cursor"].as_str().unwrap();
+    let next = app.get(&format!("{path}&cursor={cursor}")).await;
+    assert!(next.header("etag").unwrap().starts_with("\"v1-"), "{next:?}");
+    let next = next.json();
+    assert_eq!((&next["version"], &next["total"]), (&json!(1), &first["total"]), "{next}");
+    assert_eq!((listed(&next), &next["partitions"][0]["totals"]["trips"]), (vec!["month=2024-02"], &json!(3)));
+    let plain = app.get("/pipelines/monthly/partitions?limit=1").await.json();
+    let plain = plain["next_cursor"].as_str().unwrap();
+    let never = refrain_cursor("3@month=2024-01");
+    for path in [format!("{path}&cursor={plain}"), format!("{path}&cursor={never}")] {
+        assert_eq!(app.get(&path).await.problem(400, "invalid-parameter")["parameter"], "cursor");
+    }
+    let without = format!("/pipelines/monthly/partitions?cursor={cursor}");
+    assert_eq!(app.get(&without).await.problem(400, "invalid-parameter")["parameter"], "cursor");
+    let missing = "/pipelines/monthly/partitions?from=2024-01&to=2024-02&missing=true&as_of=1";
+    assert_eq!(app.get(missing).await.problem(400, "invalid-parameter")["parameter"], "as_of");
+}
+
+fn refrain_cursor(text: &str) -> String {
+    text.bytes().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[tokio::test]
+async fn a_runs_partitions_say_what_has_superseded_them() {
+    let app = App::new().await;
+    let first = app.accepted("k1", &months(&["2024-01", "2024-02"])).await;
+    let superseded = async || {
+        let run = app.get(&format!("/runs/{first}")).await.json();
+        run["partitions"].as_array().unwrap().iter().map(|p| p.get("superseded_by").cloned()).collect::<Vec<_>>()
+    };
+    assert_eq!(superseded().await, [None, None], "nothing can have superseded what is not there yet");
+    app.succeed(3).await;
+    assert_eq!(superseded().await, [Some(Value::Null), Some(Value::Null)]);
+    let second = app.accepted("k2", &months(&["2024-02"])).await;
+    app.succeed(4).await;
+    assert_eq!(superseded().await, [Some(Value::Null), Some(json!(second))]);
+}
+
+#[tokio::test]
+async fn a_partitions_history_comes_in_pages() {
+    let app = App::new().await;
+    for (key, trips) in [("k1", 1), ("k2", 2), ("k3", 3)] {
+        let labelled = json!({"pipeline": "monthly", "partitions": ["2024-02"], "labels": {"by": key}});
+        app.accepted(key, &labelled).await;
+        app.succeed(trips).await;
+    }
+    let base = "/pipelines/monthly/partitions/month=2024-02?limit=2";
+    let first = app.get(base).await.json();
+    let versions = |page: &Value| -> Vec<i64> {
+        page["history"].as_array().unwrap().iter().map(|change| change["version"].as_i64().unwrap()).collect()
+    };
+    assert_eq!(versions(&first), [3, 2]);
+    assert_eq!(first["history"][0]["principal"], "default");
+    assert_eq!(first["history"][1]["labels"], json!({"by": "k2"}));
+    let next = app.get(&format!("{base}&cursor={}", first["next_cursor"].as_str().unwrap())).await.json();
+    assert_eq!((versions(&next), &next["next_cursor"]), (vec![1], &Value::Null));
+    assert_eq!(next["rows"], 3, "it is as it is now");
+    for (query, parameter) in
+        [("limit=0", "limit"), ("cursor=zz", "cursor"), ("cursor=61", "cursor"), ("from=1", "from")]
+    {
+        let answer = app.get(&format!("/pipelines/monthly/partitions/month=2024-02?{query}")).await;
+        assert_eq!(answer.problem(400, "invalid-parameter")["parameter"], parameter);
+    }
+}

@@ -126,7 +126,7 @@ async fn check_partition(bed: &Bed, workers: &Workers, pipeline: &str, key: &str
             changes.push((run.id, outcome));
         }
     }
-    let (_, mut history) = bed.store.partition(pipeline, &canonical, 100).await.unwrap();
+    let (_, mut history) = bed.store.partition(pipeline, &canonical, None, 100).await.unwrap();
     history.reverse();
     let history: Vec<_> = history.into_iter().map(|entry| (entry.run_id, entry.outcome)).collect();
     assert_eq!(history, changes, "{pipeline} {key}: the history says who wrote what");

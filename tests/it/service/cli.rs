@@ -167,6 +167,11 @@ async fn tables_are_listed_with_their_totals() {
     assert_eq!(json["partitions"].as_array().unwrap().len(), 2, "{json:#}");
     assert_eq!(json["total"]["partitions"], 2, "{json:#}");
 
+    let first = call(&server, &["partitions", "trips", "--as-of", "1", "--json"]).await.json();
+    assert_eq!((&first["version"], &first["total"]["partitions"]), (&1.into(), &1.into()), "{first:#}");
+    let never = call(&server, &["partitions", "trips", "--as-of", "9"]).await;
+    assert!(never.code == 2 && never.err.contains("expected a version that the table of trips has had"), "{never:?}");
+
     for partition in ["2024-02", "pickup_month=2024-02"] {
         let history = call(&server, &["history", "trips", partition]).await;
         assert!(history.code == 0 && history.out.starts_with("trips pickup_month=2024-02: "), "{history:?}");

@@ -21,7 +21,7 @@ async fn entry(bed: &Bed, partition: &str) -> Option<CatalogEntry> {
 }
 
 async fn outcomes(bed: &Bed, partition: &str) -> Vec<(i64, Outcome)> {
-    let (_, history) = bed.store.partition("trips", &key(partition), 100).await.unwrap();
+    let (_, history) = bed.store.partition("trips", &key(partition), None, 100).await.unwrap();
     history.into_iter().map(|h| (h.version, h.outcome)).collect()
 }
 
@@ -75,7 +75,7 @@ pub(crate) async fn contents_are_replaced_and_cleared_with_a_version_each(bed: &
     assert_eq!((version(bed).await, entry(bed, A).await), (3, None));
     assert_eq!(entry(bed, C).await, None);
     assert_eq!(outcomes(bed, C).await, []);
-    let history = bed.store.partition("trips", &key(A), 100).await.unwrap().1;
+    let history = bed.store.partition("trips", &key(A), None, 100).await.unwrap().1;
     let told: Vec<_> = history.iter().map(|h| (h.version, h.run_id, h.outcome, h.content.clone())).collect();
     assert_eq!(
         told,
@@ -87,7 +87,7 @@ pub(crate) async fn contents_are_replaced_and_cleared_with_a_version_each(bed: &
     );
     assert_eq!(history[0].definition, definition("trips", 1).hash);
     assert_eq!(history[0].committed_at, run(bed, third).await.ended_at.unwrap());
-    assert_eq!(bed.store.partition("trips", &key(A), 1).await.unwrap().1.len(), 1);
+    assert_eq!(bed.store.partition("trips", &key(A), None, 1).await.unwrap().1.len(), 1);
     publish(bed, "4", vec![decided(A, Outcome::Created, 3)]).await;
     assert_eq!(outcomes(bed, A).await[0], (4, Outcome::Created));
 }
@@ -114,7 +114,7 @@ pub(crate) async fn unchanged_under_a_new_definition_is_a_change(bed: &Bed) {
     assert_eq!((moved.run_id, moved.confirmed_by), (first, Some(second)));
     assert_eq!(moved.definition, definition("trips", 2).hash);
     assert_eq!(version(bed).await, 2);
-    let history = bed.store.partition("trips", &key(A), 100).await.unwrap().1;
+    let history = bed.store.partition("trips", &key(A), None, 100).await.unwrap().1;
     assert_eq!((history[0].version, history[0].outcome), (2, Outcome::Unchanged));
     assert_eq!((history[0].run_id, history[0].content.clone()), (second, Some(content(3))));
     assert_eq!(history[0].definition, definition("trips", 2).hash);

@@ -6,6 +6,7 @@ mod claiming;
 mod ending;
 mod fencing;
 mod finishing;
+mod history;
 mod make;
 mod merging;
 mod options;
@@ -115,6 +116,12 @@ conformance! {
         lost_staging_keeps_what_is_live_and_queues_the_rest,
         lost_staging_of_a_full_run_forgets_its_scope,
         disjoint_runs_finish_at_once,
+    }
+    history {
+        a_table_as_of_a_version_is_what_its_listing_said,
+        a_moment_is_a_version,
+        a_partitions_history_is_paged_and_says_who,
+        a_run_says_what_has_superseded_it,
     }
     options {
         what_is_not_as_expected_is_not_accepted,

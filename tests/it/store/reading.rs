@@ -72,13 +72,13 @@ pub(crate) async fn keys_are_ordered_byte_by_byte(bed: &Bed) {
 
 pub(crate) async fn a_partition_is_told_with_its_history(bed: &Bed) {
     publish(bed, "1", vec![decided("p=1", Outcome::Created, 1), decided("p=10", Outcome::Created, 10)]).await;
-    let partition = async |limit| bed.store.partition("trips", &key("p=1"), limit).await.unwrap();
+    let partition = async |limit| bed.store.partition("trips", &key("p=1"), None, limit).await.unwrap();
     let (entry, history) = partition(100).await;
     assert_eq!((entry.unwrap().content, history.len()), (content(1), 1));
     publish(bed, "2", vec![decided("p=1", Outcome::Cleared, 0)]).await;
     let (entry, history) = partition(100).await;
     assert_eq!((entry, history.len(), partition(1).await.1.len()), (None, 2, 1));
-    let (entry, history) = bed.store.partition("fares", &key("p=1"), 100).await.unwrap();
+    let (entry, history) = bed.store.partition("fares", &key("p=1"), None, 100).await.unwrap();
     assert_eq!((entry, history.len()), (None, 0));
     assert_eq!(bed.store.table_version("trips").await.unwrap(), 2);
     assert_eq!(bed.store.table_version("fares").await.unwrap(), 0);
