@@ -34,6 +34,12 @@ impl PartitionKey {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// The name and the value of each column, unescaped, in order.
+    pub fn texts(&self) -> impl Iterator<Item = (String, String)> {
+        let folders = self.0.split('/').filter_map(|folder| folder.split_once('='));
+        folders.map(|(name, value)| (escape::unescape(name), escape::unescape(value)))
+    }
 }
 
 impl std::fmt::Display for PartitionKey {

@@ -374,7 +374,7 @@ pub struct Run {
     pub error: Option<RunError>,
     /// The definition it is executed with.
     pub definition: DefinitionHash,
-    /// Its place in the order of overlapping runs.
+    /// Its place in the order of overlapping runs; below 0 where it takes that when it is due.
     pub sequence: i64,
     /// Whether somebody asked to cancel it.
     pub cancel_requested: bool,
@@ -384,7 +384,7 @@ pub struct Run {
     pub started_at: Option<DateTime<Utc>>,
     /// When it ended.
     pub ended_at: Option<DateTime<Utc>>,
-    /// When it may be claimed next, while it waits for a retry or to be published.
+    /// When it may be claimed next, while it waits for its time, for a retry or to be published.
     pub due_at: DateTime<Utc>,
 }
 
@@ -407,6 +407,10 @@ pub struct RunSummary {
     pub partitions: u64,
     /// How often it was tried.
     pub attempts: u32,
+    /// Among due runs, those of a higher one are claimed first.
+    pub priority: i32,
+    /// The time before which it is not to begin.
+    pub not_before: Option<DateTime<Utc>>,
     /// Why it failed.
     pub error: Option<RunError>,
     /// When it was accepted.

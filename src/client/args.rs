@@ -74,6 +74,8 @@ Examples:
           some partitions, by their full key or their value; waits ten minutes at most
   refrain run zone_hour --full --key zone_hour/full/new-definition --wait
           the whole table from all of its sources
+  refrain run zone_hour 2024-02 --key … --not-before 2024-03-01T06:00:00Z --priority 10
+          when that time has come, and before runs of less priority
 
 The key names the piece of work: the job, its partitions and the scheduled time, which are the same when a task is
 tried again, and never the time of the call or a random number. Sent again under its key, a run is not run again: you
@@ -162,6 +164,12 @@ pub struct RunArgs {
     /// What happens where a run that has not ended overlaps this one.
     #[arg(long, value_enum)]
     pub on_overlap: Option<OnOverlapArg>,
+    /// Do not begin before this time (RFC 3339, with its offset).
+    #[arg(long, value_name = "TIME")]
+    pub not_before: Option<String>,
+    /// From -100 to 100: among the runs that can begin, those of a higher priority do so first.
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub priority: Option<i32>,
     /// What a failed or cancelled run under this key becomes.
     #[arg(long, value_enum)]
     pub if_failed: Option<IfFailedArg>,

@@ -15,6 +15,9 @@ const NOTHING: &str = "-";
 pub(super) fn run(run: &Value, paint: Paint) -> String {
     let now = paint.word(state(run), state(run).to_owned());
     let mut out = format!("run {} of {}: {now}\n", plain(&run["id"]), plain(&run["pipeline"]));
+    if waits_for_its_time(run) {
+        let _ = writeln!(out, "  not before {}", moment(&run["not_before"]));
+    }
     let partitions = list(&run["partitions"]);
     if !partitions.is_empty() {
         let measures = measures(partitions);
@@ -62,6 +65,9 @@ pub(super) fn progress(run: &Value) -> String {
         let _ = write!(line, ", {} of {} rows read", count("rows_read"), count("rows"));
         let _ = write!(line, ", {} of {} partitions staged", count("partitions_staged"), count("partitions"));
     }
+    if waits_for_its_time(run) {
+        let _ = write!(line, ", not before {}", moment(&run["not_before"]));
+    }
     if let Some(for_whom) = run["progress"]["waiting_for"].as_str() {
         let _ = write!(line, ", waiting for {for_whom}");
     }
@@ -69,6 +75,10 @@ pub(super) fn progress(run: &Value) -> String {
         let _ = write!(line, " (the last attempt failed: {})", plain(&run["error"]["detail"]));
     }
     line
+}
+
+fn waits_for_its_time(run: &Value) -> bool {
+    state(run) == "queued" && time(&run["not_before"]).is_some_and(|time| time > Utc::now())
 }
 
 /// The state, and what is done in it.

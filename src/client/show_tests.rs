@@ -70,3 +70,32 @@ fn times_are_short() {
     assert_eq!([1, 65, 3720].map(run), ["1.2 s", "1 min 05 s", "1 h 02 min"]);
     assert_eq!(took(&json!({"started_at": null, "ended_at": null})), "-");
 }
+
+#[test]
+fn what_others_have_changed_since_is_told() {
+    let partition = |month: &str, by: Value| json!({"partition": month, "outcome": "created", "superseded_by": by});
+    let ended = json!({
+        "id": "0199", "pipeline": "zone_hour", "state": "succeeded",
+        "partitions": [partition("m=2024-02", json!("0200")), partition("m=2024-03", json!(null))],
+    });
+    insta::assert_snapshot!(run(&ended, Paint::PLAIN), @r"
+    run 0199 of zone_hour: succeeded
+      partition  outcome  rows  changed since by run
+      m=2024-02  created     -  0200
+      m=2024-03  created     -  -
+    ");
+}
+
+#[test]
+fn a_history_says_whose_runs_they_were_and_whether_there_is_more() {
+    let change = json!({"version": 7, "committed_at": "2024-03-01T00:00:00Z", "outcome": "created", "rows": 3,
+        "totals": {"trips": 3}, "run_id": "0199", "principal": "airflow"});
+    let partition = json!({"pipeline": "zone_hour", "partition": "m=2024-02", "rows": 3, "history": [change],
+        "next_cursor": "37"});
+    insta::assert_snapshot!(history(&partition, Paint::PLAIN), @r"
+    zone_hour m=2024-02: 3 rows now
+      version  from                  outcome  rows  trips  run   of
+            7  2024-03-01T00:00:00Z  created     3      3  0199  airflow
+      there are older changes: --limit shows more
+    ");
+}

@@ -185,6 +185,12 @@ fn request(args: &RunArgs) -> Value {
     if let Some(OnOverlapArg::Refuse) = args.on_overlap {
         body["on_overlap"] = "refuse".into();
     }
+    if let Some(time) = &args.not_before {
+        body["not_before"] = time.as_str().into();
+    }
+    if let Some(priority) = args.priority {
+        body["priority"] = priority.into();
+    }
     if let Some(IfFailedArg::Retry) = args.if_failed {
         body["if_failed"] = "retry".into();
     }

@@ -223,3 +223,11 @@ fn columns_of_one_source_must_agree() {
     let message = spec.parse_key("y=2023/m=2024-02").unwrap_err().to_string();
     assert_eq!(message, "y=2023/m=2024-02: y and m exclude each other");
 }
+
+#[test]
+fn a_key_tells_its_values_unescaped() {
+    let texts = |key: &str| PartitionKey::from_canonical(key).texts().collect::<Vec<_>>();
+    let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    assert_eq!(texts("date=2024-02-28/hour=23"), [pair("date", "2024-02-28"), pair("hour", "23")]);
+    assert_eq!(texts("k%3A=a%2Fb%3Dc%25"), [pair("k:", "a/b=c%")]);
+}

@@ -2,6 +2,7 @@
 
 use super::{DefinitionHash, Mode, Preconditions, hex};
 use crate::partition::PartitionKey;
+use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -30,6 +31,16 @@ pub struct Asked {
     /// How long an attempt may compute; none for as long as the pipeline says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_seconds: Option<u32>,
+    /// The time before which the run is not to begin, in whole microseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_before: Option<DateTime<Utc>>,
+    /// Among due runs, those of a higher one are claimed first; 0 where nothing was said.
+    #[serde(default, skip_serializing_if = "is_usual")]
+    pub priority: i32,
+}
+
+fn is_usual(priority: &i32) -> bool {
+    *priority == 0
 }
 
 /// Names with short texts.
@@ -103,6 +114,8 @@ impl Asked {
             labels: Labels::new(),
             if_current: Preconditions::default(),
             timeout_seconds: None,
+            not_before: None,
+            priority: 0,
         }
     }
 
@@ -145,6 +158,8 @@ impl Asked {
             options.push(format!("if_current={}:{key}{expected}", key.len()));
         }
         options.extend(self.timeout_seconds.map(|seconds| format!("timeout_seconds={seconds}")));
+        options.extend(self.not_before.map(|time| format!("not_before={}", time.timestamp_micros())));
+        options.extend(Some(self.priority).filter(|priority| *priority != 0).map(|n| format!("priority={n}")));
         options
     }
 }
@@ -190,6 +205,10 @@ mod tests {
             Asked { if_current: expecting(Expected::ABSENT), ..asked() },
             Asked { if_current: expecting(Expected::parse(&"a".repeat(64)).unwrap()), ..asked() },
             Asked { timeout_seconds: Some(60), ..asked() },
+            Asked { not_before: DateTime::from_timestamp(60, 1000), ..asked() },
+            Asked { not_before: DateTime::from_timestamp(60, 0), ..asked() },
+            Asked { priority: 60, ..asked() },
+            Asked { priority: -60, ..asked() },
             Asked { only: Some(Only::Outdated), on_overlap: OnOverlap::Refuse, ..asked() },
         ];
         let digests: std::collections::BTreeSet<String> = asked_for.iter().map(|a| a.fingerprint().0).collect();

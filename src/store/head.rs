@@ -151,14 +151,15 @@ impl Head {
         matches!(self.state, State::Failed | State::Cancelled) && if_attempt.is_none_or(|n| n == self.attempts)
     }
 
-    /// `failed` or `cancelled` -> `queued`, with a new place in the order and counts that start anew.
-    pub(super) fn retry(&mut self, sequence: i64, definition: &DefinitionHash, now: DateTime<Utc>) {
+    /// `failed` or `cancelled` -> `queued`, with a new place in the order (its number, and when it is due) and counts that
+    /// start anew.
+    pub(super) fn retry(&mut self, (sequence, due): (i64, DateTime<Utc>), definition: &DefinitionHash) {
         self.sequence = sequence;
         self.definition = definition.clone();
         self.failures = Failures::default();
         self.lost_workers = 0;
         self.ended_at = None;
-        self.queue(now, None);
+        self.queue(due, None);
     }
 
     /// What is said of a run whose worker or engine was lost, with how many there were.

@@ -244,11 +244,18 @@ pub(super) fn summary(row: &Row) -> StoreResult<RunSummary> {
         labels: row.optional_json("labels")?.unwrap_or_default(),
         partitions: row.count("partitions")?,
         attempts: row.small_count("attempts")?,
+        priority: priority(row)?,
+        not_before: row.optional_time("not_before")?,
         error: row.optional_json("error")?,
         created_at: row.time("created_at")?,
         started_at: row.optional_time("started_at")?,
         ended_at: row.optional_time("ended_at")?,
     })
+}
+
+fn priority(row: &Row) -> StoreResult<i32> {
+    let found = row.int("priority")?;
+    i32::try_from(found).map_err(|_| unreadable("priority", &found.to_string(), "a priority"))
 }
 
 pub(super) fn catalog_entry(row: &Row) -> StoreResult<CatalogEntry> {

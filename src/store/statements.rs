@@ -17,27 +17,32 @@ pub(super) struct Statements {
     pub(super) try_lock_pipeline: &'static str,
     /// The next `sequence` number.
     pub(super) next_sequence: &'static str,
+    /// Runs of a pipeline whose time has come and which have no number yet take theirs, in the order of their times. 1 pipeline,
+    /// 2 now.
+    pub(super) take_numbers: &'static str,
+    /// So many numbers were taken so. 1 how many.
+    pub(super) drawn_numbers: &'static str,
     /// Unless it is there. 1 hash, 2 pipeline, 3 text, 4 now.
     pub(super) put_definition: &'static str,
     /// 1 hash.
     pub(super) definition: &'static str,
     /// Unless its key is taken. 1 id, 2 principal, 3 key, 4 pipeline, 5 mode, 6 asked, 7 fingerprint, 8 definition, 9 sequence,
-    /// 10 now.
+    /// 10 due, 11 now, 12 priority, 13 not before.
     pub(super) insert_run: &'static str,
     /// 1 run, 2 list of keys.
     pub(super) insert_scope: &'static str,
     /// 1 run, 2 object of names and texts.
     pub(super) insert_labels: &'static str,
-    /// A run that is queued waits for its partitions. 1 run.
+    /// Runs that are queued and have their numbers wait for their partitions. 1 list of runs.
     pub(super) reserve_scope: &'static str,
     /// A run that ended lets go of its partitions. 1 run.
     pub(super) release_scope: &'static str,
     /// What was asked. 1 run.
     pub(super) asked: &'static str,
-    /// Other runs that have not ended and overlap the run, in their order. 1 run, 2 limit.
+    /// Other runs that have not ended, have their numbers and overlap the run, in their order. 1 run, 2 limit.
     pub(super) overlapping_runs: &'static str,
     /// Runs that have not ended and overlap what might be asked, in their order. 1 pipeline, 2 list of keys or null for the
-    /// whole table, 3 limit.
+    /// whole table, 3 limit, 4 now: of those without a number, the ones whose time has come, for they take theirs first.
     pub(super) overlapping_scope: &'static str,
     /// 1 principal, 2 key.
     pub(super) known_key: &'static str,
@@ -49,8 +54,10 @@ pub(super) struct Statements {
     pub(super) lost_runs: &'static str,
     /// The committing run to be resumed next. 1 now.
     pub(super) unfinished_run: &'static str,
-    /// The due queued run with the lowest number that overlaps no held run and no queued run with a lower number. Where
-    /// two that name their partitions overlap, the held one has the lower number: it had it when it was claimed, and
+    /// A pipeline of which a run's time has come that has no number yet. 1 now, 2 list of pipelines to pass over.
+    pub(super) due_pipeline: &'static str,
+    /// Of the due queued runs that overlap no held run and no queued run with a lower number, the one of the highest
+    /// priority, and among these of the lowest number. Where two that name their partitions overlap, the held one has the lower number: it had it when it was claimed, and
     /// keeps it while it is held. So the lowest number has the partition, held or queued, and no other need be looked at.
     /// 1 now, 2 its pipeline or null, 3 list of pipelines to pass over.
     pub(super) next_run: &'static str,

@@ -45,9 +45,20 @@ pub struct SubmitRequest {
     #[serde(default)]
     #[schema(minimum = 1)]
     pub timeout_seconds: Option<u32>,
+    /// The run does not begin before this time, at most a year ahead, and takes its place among the runs that overlap it then.
+    #[serde(default)]
+    #[schema(value_type = Option<DateTime<Utc>>, example = "2024-03-01T06:00:00+01:00")]
+    pub not_before: Option<String>,
+    /// Among the runs that can begin, those of a higher priority do so first; 0 where it is left out.
+    #[serde(default)]
+    #[schema(minimum = -100, maximum = 100)]
+    pub priority: Option<i32>,
     /// What a failed or cancelled run under the same key becomes.
     #[serde(default)]
     pub if_failed: Option<IfFailed>,
+    /// With `if_failed: retry`: queue it again only if its last attempt was this one, and give it back as it is otherwise.
+    #[serde(default)]
+    pub if_attempt: Option<u32>,
     /// The same as the header `Idempotency-Key`.
     #[serde(default)]
     #[schema(min_length = 1, max_length = 255)]
@@ -94,12 +105,25 @@ impl SubmitRequest {
         let if_current = options::if_current(self.if_current.as_ref(), &definition.partition, scope, only, &mut errors);
         let labels = options::labels(self.labels.as_ref(), &mut errors);
         let timeout_seconds = options::timeout_seconds(self.timeout_seconds, &mut errors);
+        let on_overlap = self.on_overlap.unwrap_or_default();
+        let not_before = options::not_before(self.not_before.as_deref(), on_overlap, &mut errors);
+        let priority = options::priority(self.priority, &mut errors);
         if !errors.is_empty() {
             return Err(errors);
         }
-        let on_overlap = self.on_overlap.unwrap_or_default();
         let asked = Asked::new(&self.pipeline, mode, partitions);
-        Ok(Asked { only, on_overlap, labels, if_current, timeout_seconds, ..asked })
+        Ok(Asked { only, on_overlap, labels, if_current, timeout_seconds, not_before, priority, ..asked })
+    }
+
+    /// Refuses a condition on a retry that is not asked for; it is no part of what is asked of a run.
+    pub(super) fn check_retry(&self) -> Result<(), FieldError> {
+        match self.if_attempt {
+            Some(attempt) if self.if_failed != Some(IfFailed::Retry) => {
+                let detail = format!("found {attempt} without if_failed = \"retry\", expected it there, or none here");
+                Err(FieldError::new("/if_attempt", detail))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// What is asked again, read by a definition that may be another than that of the first time.
@@ -126,6 +150,8 @@ impl SubmitRequest {
             ("labels", self.labels.as_ref().unwrap_or(&Labels::new()) == &asked.labels),
             ("if_current", options::is_same(self.if_current.as_ref(), &asked.if_current, definition)),
             ("timeout_seconds", self.timeout_seconds == asked.timeout_seconds),
+            ("not_before", self.not_before.as_deref().map(options::read_time) == asked.not_before.map(Some)),
+            ("priority", self.priority.unwrap_or(0) == asked.priority),
         ];
         fields.into_iter().filter(|(_, same)| !same).map(|(name, _)| name).collect()
     }

@@ -4,7 +4,7 @@ use super::ask::{IfFailed, SubmitRequest};
 use super::wait::Wait;
 use super::{definition_for_retry, layout, location, plan, show, stored};
 use crate::http::params::Params;
-use crate::http::problem::{Problem, ProblemDetails};
+use crate::http::problem::{FieldError, Problem, ProblemDetails};
 use crate::http::wire::{RunOrPlan, RunView};
 use crate::http::{Api, IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED, body};
 use crate::pipeline::{self, Definition};
@@ -14,11 +14,15 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use bytes::Bytes;
+use chrono::{TimeDelta, Utc};
 use std::sync::Arc;
 
 /// How often a submission looks again after the key was taken meanwhile. The second look finds it, since keys live as
 /// long as their runs; the bound is for a store that breaks its word.
 const MAX_LOOKS: usize = 5;
+
+/// How far ahead a run may be told to begin; what is further is a slip.
+const MAX_AHEAD: TimeDelta = TimeDelta::days(366);
 
 /// Submits a run under a key.
 ///
@@ -78,7 +82,7 @@ pub(super) async fn submit(
 }
 
 async fn answer(api: &Api, headers: &HeaderMap, body: &Bytes, wait: Wait) -> Result<Response, Problem> {
-    let request: SubmitRequest = body::json(headers, body)?;
+    let request = read(headers, body)?;
     let key = key(headers, request.idempotency_key.as_deref())?;
     let principal = Principal::default();
     for _ in 0..MAX_LOOKS {
@@ -98,7 +102,8 @@ async fn answer(api: &Api, headers: &HeaderMap, body: &Bytes, wait: Wait) -> Res
 
 /// What [`answer`] would come to. A failed run is not queued again.
 async fn dry_run(api: &Api, headers: &HeaderMap, body: &Bytes, wait: Wait) -> Result<Response, Problem> {
-    let request = SubmitRequest { if_failed: None, ..body::json(headers, body)? };
+    let request = read(headers, body)?;
+    let request = SubmitRequest { if_failed: None, ..request };
     let known = match key(headers, request.idempotency_key.as_deref()) {
         Ok(key) => api.store.known_key(&Principal::default(), &key).await?,
         Err(Problem::MissingKey) => None,
@@ -109,6 +114,12 @@ async fn dry_run(api: &Api, headers: &HeaderMap, body: &Bytes, wait: Wait) -> Re
     }
     let (definition, asked) = asked(api, &request).await?;
     plan::show(api, &definition, &asked).await
+}
+
+fn read(headers: &HeaderMap, body: &Bytes) -> Result<SubmitRequest, Problem> {
+    let request: SubmitRequest = body::json(headers, body)?;
+    request.check_retry().map_err(|error| Problem::InvalidRequest(vec![error]))?;
+    Ok(request)
 }
 
 async fn accepted(api: &Api, run: Run, wait: Wait) -> Result<Response, Problem> {
@@ -148,6 +159,10 @@ async fn asked(api: &Api, request: &SubmitRequest) -> Result<(Arc<Definition>, A
         return Err(Problem::UnknownPipeline { name: request.pipeline.clone(), known: api.pipeline_names() });
     };
     let asked = request.read(&definition, api.limits.max_partitions_per_run).map_err(Problem::InvalidRequest)?;
+    if asked.not_before.is_some_and(|time| time > Utc::now() + MAX_AHEAD) {
+        let detail = format!("found a time more than {} days ahead, expected an earlier one", MAX_AHEAD.num_days());
+        return Err(Problem::InvalidRequest(vec![FieldError::new("/not_before", detail)]));
+    }
     if asked.mode == Mode::Overwrite {
         layout::check(api, &definition).await?;
     }
@@ -179,7 +194,7 @@ async fn replay(api: &Api, request: &SubmitRequest, known: &KnownKey, wait: Wait
     let mut run = stored_run(api, known.run_id).await?;
     let again = request.if_failed.unwrap_or_default() == IfFailed::Retry;
     if again && matches!(run.state, RunState::Failed | RunState::Cancelled) {
-        retry(api, &run).await?;
+        retry(api, &run, request.if_attempt).await?;
         run = stored_run(api, known.run_id).await?;
     }
     if !wait.is_none() && !run.state.is_ended() {
@@ -194,10 +209,14 @@ async fn replay(api: &Api, request: &SubmitRequest, known: &KnownKey, wait: Wait
     Ok(response)
 }
 
-/// Queues the run again, unless somebody else did since it was looked at.
-async fn retry(api: &Api, run: &Run) -> Result<(), Problem> {
-    let definition = definition_for_retry(api, run).await?;
+/// Queues the run again, unless somebody else did since it was looked at, or its last attempt is another than the one asked
+/// about.
+async fn retry(api: &Api, run: &Run, if_attempt: Option<u32>) -> Result<(), Problem> {
     let last_attempt = run.attempts.last().map_or(0, |attempt| attempt.number);
+    if if_attempt.is_some_and(|asked| asked != last_attempt) {
+        return Ok(());
+    }
+    let definition = definition_for_retry(api, run).await?;
     match api.store.retry(run.id, Some(last_attempt), &definition).await? {
         Retried::Queued => {
             tracing::info!(run.id = %run.id, pipeline = run.pipeline, "queued a run again");

@@ -10,10 +10,30 @@ pub(super) use plan::{PlanView, Planned, RunOrPlan};
 pub(super) use run::{RunList, RunView, SummaryView};
 pub(super) use table::{ListOrMissing, MissingList, PartitionDetail, PartitionList};
 
+use crate::partition::PartitionKey;
 use crate::run::{AttemptOutcome, Content, Outcome, PartFile, State, Totals};
 use serde::{Serialize, Serializer};
 use utoipa::ToSchema;
 use utoipa::openapi::schema::{AdditionalProperties, Object, ObjectBuilder, Schema, SchemaType, Type};
+
+/// The values of a key by the names of their columns, as they are: not escaped.
+#[derive(Debug)]
+struct KeyValues<'a>(&'a PartitionKey);
+
+impl Serialize for KeyValues<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.texts())
+    }
+}
+
+fn key_values_schema() -> Object {
+    let text = Schema::Object(ObjectBuilder::new().schema_type(SchemaType::new(Type::String)).build());
+    ObjectBuilder::new()
+        .description(Some("From partition column to value, as it is: not escaped."))
+        .additional_properties(Some(AdditionalProperties::RefOr(text.into())))
+        .examples([serde_json::json!({"pickup_month": "2024-02"})])
+        .build()
+}
 
 /// What a partition holds.
 #[derive(Debug, Serialize, ToSchema)]

@@ -47,7 +47,11 @@ pub(in crate::http) struct PlanView<'a> {
     /// succeed at once.
     partitions: Vec<PlannedPartition<'a>>,
     sources: PlannedSources<'a>,
-    /// The runs that have not ended and overlap it, in their order: at most 100.
+    /// The time before which it would not begin, where the request says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_before: Option<DateTime<Utc>>,
+    /// The runs that have not ended and overlap it, in their order: at most 100. Without those that are not due yet by
+    /// their own `not_before`; and where it has one itself, those of now.
     waits_for: Vec<WaitedFor>,
 }
 
@@ -187,6 +191,7 @@ impl<'a> PlanView<'a> {
             asked: RangeView::of(asked),
             partitions,
             sources: foreseen.into(),
+            not_before: asked.not_before,
             waits_for: waits_for.iter().map(|(id, state)| WaitedFor { id: *id, state: *state }).collect(),
         }
     }

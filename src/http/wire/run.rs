@@ -1,6 +1,9 @@
 //! Runs and their summaries.
 
-use super::{ContentIfAny, attempt_outcome_schema, outcome_or_null_schema, state_schema, totals, totals_schema};
+use super::{
+    ContentIfAny, KeyValues, attempt_outcome_schema, key_values_schema, outcome_or_null_schema, state_schema, totals,
+    totals_schema,
+};
 use crate::http::problem::TYPE_PREFIX;
 use crate::run::{
     Asked, Attempt, AttemptOutcome, Base, FailureClass, Labels, Mode, Only, Outcome, Preconditions, Previous, Progress,
@@ -39,6 +42,12 @@ pub(in crate::http) struct RunView<'a> {
     /// How many seconds an attempt may compute, where the request says so.
     #[serde(skip_serializing_if = "Option::is_none")]
     timeout_seconds: Option<u32>,
+    /// The time before which it does not begin, where the request says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_before: Option<DateTime<Utc>>,
+    /// Among the runs that can begin, those of a higher priority do so first.
+    #[schema(minimum = -100, maximum = 100)]
+    priority: i32,
     /// Its partitions in the order of their keys; for `full` known from the decision on.
     partitions: Vec<PartitionView<'a>>,
     /// The books, from the decision on.
@@ -95,6 +104,8 @@ struct PartitionView<'a> {
     /// The canonical key.
     #[schema(example = "pickup_month=2024-02")]
     partition: &'a str,
+    #[schema(schema_with = key_values_schema)]
+    values: KeyValues<'a>,
     #[schema(schema_with = outcome_or_null_schema)]
     outcome: Option<Outcome>,
     /// What it holds after the run; absent before the decision and where it is cleared or empty.
@@ -259,6 +270,11 @@ pub(in crate::http) struct SummaryView<'a> {
     partitions: u64,
     /// How often it was tried.
     attempts: u32,
+    /// The time before which it does not begin, where the request says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_before: Option<DateTime<Utc>>,
+    #[schema(minimum = -100, maximum = 100)]
+    priority: i32,
     error: Option<ErrorView<'a>>,
     created_at: DateTime<Utc>,
     started_at: Option<DateTime<Utc>>,
@@ -277,6 +293,8 @@ impl<'a> From<&'a Run> for RunView<'a> {
             labels: &run.asked.labels,
             if_current: &run.asked.if_current,
             timeout_seconds: run.asked.timeout_seconds,
+            not_before: run.asked.not_before,
+            priority: run.asked.priority,
             partitions: run.partitions.iter().map(|partition| PartitionView::of(partition, run.state)).collect(),
             rows: run.rows.as_ref().map(RowsView::from),
             sources: run.sources.iter().map(SourceView::from).collect(),
@@ -299,6 +317,7 @@ impl<'a> PartitionView<'a> {
     fn of(p: &'a RunPartition, run: State) -> Self {
         Self {
             partition: p.partition.as_str(),
+            values: KeyValues(&p.partition),
             outcome: p.outcome,
             content: p.content.as_ref().into(),
             previous: p.outcome.map(|_| p.previous.as_ref().map(PreviousView::from)),
@@ -394,6 +413,8 @@ impl<'a> From<&'a RunSummary> for SummaryView<'a> {
             labels: &s.labels,
             partitions: s.partitions,
             attempts: s.attempts,
+            not_before: s.not_before,
+            priority: s.priority,
             error: s.error.as_ref().map(ErrorView::from),
             created_at: s.created_at,
             started_at: s.started_at,

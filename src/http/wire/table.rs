@@ -1,6 +1,6 @@
 //! Tables: the current totals of partitions, and one partition with its history.
 
-use super::{ContentIfAny, ContentView, outcome_schema, totals, totals_schema};
+use super::{ContentIfAny, ContentView, KeyValues, key_values_schema, outcome_schema, totals, totals_schema};
 use crate::partition::PartitionKey;
 use crate::run::{CatalogEntry, DefinitionHash, HistoryEntry, Labels, Outcome, RunId, Totals};
 use crate::store::Listing;
@@ -71,6 +71,8 @@ struct EntryView<'a> {
     /// The canonical key.
     #[schema(example = "pickup_month=2024-02")]
     partition: &'a str,
+    #[schema(schema_with = key_values_schema)]
+    values: KeyValues<'a>,
     #[serde(flatten)]
     content: ContentView<'a>,
     /// The run that wrote it.
@@ -194,6 +196,7 @@ impl<'a> EntryView<'a> {
     fn new(entry: &'a CatalogEntry, now: &DefinitionHash) -> Self {
         Self {
             partition: entry.partition.as_str(),
+            values: KeyValues(&entry.partition),
             content: ContentView::from(&entry.content),
             run_id: entry.run_id,
             committed_at: entry.committed_at,

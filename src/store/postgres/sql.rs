@@ -8,6 +8,7 @@ macro_rules! list {
         concat!(
             r"
         select r.id, r.pipeline, r.idempotency_key, r.mode, r.state, r.attempts, r.error, r.created_at, r.started_at, r.ended_at,
+            r.priority, r.not_before,
             (select count(*) from run_partitions p where p.run_id = r.id) as partitions,
             (select json_object_agg(l.name, l.text order by l.name) from run_labels l where l.run_id = r.id) as labels
         from runs r ",
@@ -47,6 +48,23 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
     lock_pipeline: r"select pg_advisory_xact_lock(hashtextextended('refrain/' || $1, 0))",
     try_lock_pipeline: r"select pg_try_advisory_xact_lock(hashtextextended('refrain/' || $1, 0)) as locked",
     next_sequence: r"select nextval('run_sequence') as sequence",
+    take_numbers: r"
+        with due as (
+            select id
+            from runs
+            where state = 'queued' and sequence < 0 and due_at <= $2 and pipeline = $1
+            order by due_at, sequence desc
+            for update
+        ), numbered as (
+            select id, nextval('run_sequence') as sequence from due
+        )
+        update runs r set sequence = numbered.sequence
+        from numbered
+        where r.id = numbered.id
+        returning r.id",
+    drawn_numbers: r"
+        -- The sequence has counted them.
+        select $1::bigint",
     put_definition: r"
         insert into definitions (hash, pipeline, text, created_at) values ($1, $2, $3, $4)
         on conflict (hash) do nothing",
@@ -54,8 +72,8 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
     insert_run: r"
         insert into runs (
             id, principal, idempotency_key, pipeline, mode, asked, fingerprint, accepted_with, definition, state, sequence,
-            due_at, created_at
-        ) values ($1, $2, $3, $4, $5, $6::json, $7, $8, $8, 'queued', $9, $10, $10)
+            due_at, created_at, priority, not_before
+        ) values ($1, $2, $3, $4, $5, $6::json, $7, $8, $8, 'queued', $9, $10, $11, $12, $13)
         on conflict (principal, idempotency_key) do nothing",
     insert_scope: r"
         insert into run_partitions (run_id, partition)
@@ -68,7 +86,7 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         select r.pipeline, p.partition, r.sequence, r.id
         from runs r
         join run_partitions p on p.run_id = r.id
-        where r.id = $1 and r.mode = 'overwrite'",
+        where r.id in (select json_array_elements_text($1::json)::uuid) and r.mode = 'overwrite' and r.sequence > 0",
     release_scope: r"delete from reservations where run_id = $1",
     asked: r"select asked from runs where id = $1",
     overlapping_runs: r"
@@ -78,6 +96,7 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         where r.id = $1
             and o.id <> r.id
             and o.state in ('queued', 'running', 'committing')
+            and o.sequence > 0
             and (r.mode = 'full' or o.mode = 'full' or exists (
                 select 1
                 from reservations mine
@@ -91,12 +110,13 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         from runs o
         where o.pipeline = $1
             and o.state in ('queued', 'running', 'committing')
+            and (o.sequence > 0 or o.due_at <= $4)
             and ($2::json is null or o.mode = 'full' or exists (
                 select 1
-                from reservations theirs
+                from run_partitions theirs
                 where theirs.run_id = o.id and theirs.partition in (select json_array_elements_text($2::json))
             ))
-        order by o.sequence
+        order by o.sequence < 0, case when o.sequence > 0 then o.sequence end, o.due_at, o.sequence desc
         limit $3",
     known_key: r"
         select r.id, r.asked, r.fingerprint, d.hash, d.pipeline, d.text
@@ -128,10 +148,17 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         order by sequence
         limit 1
         for update skip locked",
+    due_pipeline: r"
+        select pipeline
+        from runs
+        where state = 'queued' and sequence < 0 and due_at <= $1 and pipeline not in (select json_array_elements_text($2::json))
+        order by due_at
+        limit 1",
     next_run: r"
         select r.id, r.pipeline
         from runs r
         where r.state = 'queued'
+            and r.sequence > 0
             and r.due_at <= $1
             and ($2::text is null or r.pipeline = $2)
             and r.pipeline not in (select json_array_elements_text($3::json))
@@ -152,7 +179,7 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
                     and o.mode = 'full'
                     and o.state in ('queued', 'running', 'committing')
                     and o.id <> r.id
-                    and (o.state <> 'queued' or o.sequence < r.sequence)
+                    and (o.state <> 'queued' or (o.sequence > 0 and o.sequence < r.sequence))
             )
             and (r.mode <> 'full' or not exists (
                 select 1
@@ -160,9 +187,9 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
                 where o.pipeline = r.pipeline
                     and o.state in ('queued', 'running', 'committing')
                     and o.id <> r.id
-                    and (o.state <> 'queued' or o.sequence < r.sequence)
+                    and (o.state <> 'queued' or (o.sequence > 0 and o.sequence < r.sequence))
             ))
-        order by r.sequence
+        order by r.priority desc, r.sequence
         limit 1",
     fail_unreadable: r"
         update runs set

@@ -10,6 +10,7 @@ macro_rules! list {
         concat!(
             r"
         select r.id, r.pipeline, r.idempotency_key, r.mode, r.state, r.attempts, r.error, r.created_at, r.started_at, r.ended_at,
+            r.priority, r.not_before,
             (select count(*) from run_partitions p where p.run_id = r.id) as partitions,
             (select json_group_object(l.name, l.text) from run_labels l where l.run_id = r.id) as labels
         from runs r ",
@@ -55,6 +56,16 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         -- The transaction holds the whole database.
         select ?1 is not null as locked",
     next_sequence: r"update run_sequence set last = last + 1 returning last as sequence",
+    take_numbers: r"
+        update runs set sequence = due.sequence
+        from (
+            select id, (select last from run_sequence) + row_number() over (order by due_at, sequence desc) as sequence
+            from runs indexed by runs_unnumbered
+            where state = 'queued' and sequence < 0 and due_at <= ?2 and pipeline = ?1
+        ) as due
+        where runs.id = due.id
+        returning id",
+    drawn_numbers: r"update run_sequence set last = last + ?1",
     put_definition: r"
         insert into definitions (hash, pipeline, text, created_at) values (?1, ?2, ?3, ?4)
         on conflict (hash) do nothing",
@@ -62,8 +73,8 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
     insert_run: r"
         insert into runs (
             id, principal, idempotency_key, pipeline, mode, asked, fingerprint, accepted_with, definition, state, sequence,
-            due_at, created_at
-        ) values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8, 'queued', ?9, ?10, ?10)
+            due_at, created_at, priority, not_before
+        ) values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8, 'queued', ?9, ?10, ?11, ?12, ?13)
         on conflict (principal, idempotency_key) do nothing",
     insert_scope: r"
         insert into run_partitions (run_id, partition)
@@ -76,7 +87,7 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         select r.pipeline, p.partition, r.sequence, r.id
         from runs r
         join run_partitions p on p.run_id = r.id
-        where r.id = ?1 and r.mode = 'overwrite'",
+        where r.id in (select value from json_each(?1)) and r.mode = 'overwrite' and r.sequence > 0",
     release_scope: r"delete from reservations where run_id = ?1",
     asked: r"select asked from runs where id = ?1",
     overlapping_runs: r"
@@ -86,6 +97,7 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         where r.id = ?1
             and o.id <> r.id
             and o.state in ('queued', 'running', 'committing')
+            and o.sequence > 0
             and (r.mode = 'full' or o.mode = 'full' or exists (
                 select 1
                 from reservations mine
@@ -99,12 +111,13 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         from runs o indexed by runs_active
         where o.pipeline = ?1
             and o.state in ('queued', 'running', 'committing')
+            and (o.sequence > 0 or o.due_at <= ?4)
             and (?2 is null or o.mode = 'full' or exists (
                 select 1
-                from reservations theirs
+                from run_partitions theirs
                 where theirs.run_id = o.id and theirs.partition in (select value from json_each(?2))
             ))
-        order by o.sequence
+        order by o.sequence < 0, case when o.sequence > 0 then o.sequence end, o.due_at, o.sequence desc
         limit ?3",
     known_key: r"
         select r.id, r.asked, r.fingerprint, d.hash, d.pipeline, d.text
@@ -133,10 +146,17 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         where state = 'committing' and state in ('running', 'committing') and lease_until <= ?1
         order by sequence
         limit 1",
+    due_pipeline: r"
+        select pipeline
+        from runs indexed by runs_unnumbered
+        where state = 'queued' and sequence < 0 and due_at <= ?1 and pipeline not in (select value from json_each(?2))
+        order by due_at
+        limit 1",
     next_run: r"
         select r.id, r.pipeline
         from runs r indexed by runs_queued
         where r.state = 'queued'
+            and r.sequence > 0
             and r.due_at <= ?1
             and (?2 is null or r.pipeline = ?2)
             and r.pipeline not in (select value from json_each(?3))
@@ -157,7 +177,7 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
                     and o.mode = 'full'
                     and o.state in ('queued', 'running', 'committing')
                     and o.id <> r.id
-                    and (o.state <> 'queued' or o.sequence < r.sequence)
+                    and (o.state <> 'queued' or (o.sequence > 0 and o.sequence < r.sequence))
             )
             and (r.mode <> 'full' or not exists (
                 select 1
@@ -165,9 +185,9 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
                 where o.pipeline = r.pipeline
                     and o.state in ('queued', 'running', 'committing')
                     and o.id <> r.id
-                    and (o.state <> 'queued' or o.sequence < r.sequence)
+                    and (o.state <> 'queued' or (o.sequence > 0 and o.sequence < r.sequence))
             ))
-        order by r.sequence
+        order by r.priority desc, r.sequence
         limit 1",
     fail_unreadable: r"
         update runs set

@@ -1,7 +1,7 @@
 //! Who works on what: lost workers are taken over, committing runs are resumed, queued runs are started.
 
 use super::attempt::close;
-use super::{lock, read, save};
+use super::{due, lock, read, save};
 use crate::run::{AttemptOutcome, FailureClass, RunError, RunId, State};
 use crate::store::head::Head;
 use crate::store::tx::{Tx, json, values};
@@ -28,6 +28,8 @@ pub(super) enum Next {
     Claimed(Box<Claimed>),
     Locked(String),
     Taken(String),
+    /// Runs whose time has come have their numbers now: look again.
+    Numbered,
     None,
 }
 
@@ -83,18 +85,30 @@ pub(super) async fn start_next(
     reading: &mut Option<RunId>,
 ) -> StoreResult<Next> {
     let now = tx.now().await?;
-    let over: Vec<&String> = passed.locked.iter().chain(&passed.taken).collect();
-    let Some(row) = tx.optional(tx.sql.next_run, values![now, None::<String>, json(&over)?]).await? else {
+    let over = json(&passed.locked.iter().chain(&passed.taken).collect::<Vec<_>>())?;
+    if let Some(row) = tx.optional(tx.sql.due_pipeline, values![now, over.as_str()]).await? {
+        let pipeline = row.text("pipeline")?;
+        if !try_lock(tx, &pipeline).await? {
+            return Ok(Next::Locked(pipeline));
+        }
+        due::take_numbers(tx, &pipeline, now).await?;
+        return Ok(Next::Numbered);
+    }
+    let Some(row) = tx.optional(tx.sql.next_run, values![now, None::<String>, over]).await? else {
         return Ok(Next::None);
     };
     let pipeline = row.text("pipeline")?;
-    if !tx.one(tx.sql.try_lock_pipeline, values![pipeline.as_str()]).await?.flag("locked")? {
+    if !try_lock(tx, &pipeline).await? {
         return Ok(Next::Locked(pipeline));
     }
     match start(tx, request, &pipeline, reading).await? {
         Some(claimed) => Ok(Next::Claimed(Box::new(claimed))),
         None => Ok(Next::Taken(pipeline)),
     }
+}
+
+async fn try_lock(tx: &mut Tx, pipeline: &str) -> StoreResult<bool> {
+    tx.one(tx.sql.try_lock_pipeline, values![pipeline]).await?.flag("locked")
 }
 
 /// Claims the next queued run of a pipeline, waiting for whoever has it.
@@ -105,6 +119,8 @@ pub(super) async fn start_of(
     reading: &mut Option<RunId>,
 ) -> StoreResult<Option<Claimed>> {
     tx.rows(tx.sql.lock_pipeline, values![pipeline]).await?;
+    let now = tx.now().await?;
+    due::take_numbers(tx, pipeline, now).await?;
     start(tx, request, pipeline, reading).await
 }
 

@@ -3,6 +3,7 @@
 mod attempt;
 mod claim;
 mod commit;
+mod due;
 mod read;
 mod submit;
 
@@ -230,6 +231,7 @@ async fn claim_readable<D: Database>(
             claim::Next::Claimed(claimed) => return Ok(Some(*claimed)),
             claim::Next::Locked(pipeline) => passed.locked.push(pipeline),
             claim::Next::Taken(pipeline) => passed.taken.push(pipeline),
+            claim::Next::Numbered => {}
             claim::Next::None => break,
         }
     }
@@ -254,4 +256,8 @@ async fn save(tx: &mut Tx, head: &Head) -> StoreResult<()> {
     }
     tx.announce(Change::Run(head.id));
     Ok(())
+}
+
+async fn next_sequence(tx: &mut Tx) -> StoreResult<i64> {
+    tx.one(tx.sql.next_sequence, Vec::new()).await?.int("sequence")
 }

@@ -35,7 +35,8 @@ pub(super) async fn overlapping(
         Scope::Full => None,
         Scope::Partitions(keys) => Some(json(keys)?),
     };
-    let rows = tx.rows(tx.sql.overlapping_scope, values![pipeline, keys, limit]).await?;
+    let now = tx.now().await?;
+    let rows = tx.rows(tx.sql.overlapping_scope, values![pipeline, keys, limit, now]).await?;
     rows.iter().map(|row| Ok((RunId(row.id("id")?), rows::state(row)?))).collect()
 }
 

@@ -1,6 +1,6 @@
 //! What requests do to runs: submit, cancel, retry.
 
-use super::{lock, read, save};
+use super::{due, lock, read, save};
 use crate::partition::PartitionKey;
 use crate::run::{Asked, DefinitionHash, IdempotencyKey, Mode, OnOverlap, Principal, RowCounts, RunId, Unmet};
 use crate::store::tx::{Tx, json, values};
@@ -32,8 +32,9 @@ pub(super) async fn known_key(
 pub(super) async fn submit(tx: &mut Tx, run: &NewRun) -> StoreResult<Submitted> {
     take_pipeline(tx, &run.asked.pipeline, run.asked.on_overlap).await?;
     let now = tx.now().await?;
+    due::take_numbers(tx, &run.asked.pipeline, now).await?;
     put_definition(tx, &run.definition, now).await?;
-    let sequence = next_sequence(tx).await?;
+    let (sequence, due_at) = due::place(tx, &run.asked, now).await?;
     let row = values![
         run.id,
         run.principal.0.as_str(),
@@ -44,7 +45,10 @@ pub(super) async fn submit(tx: &mut Tx, run: &NewRun) -> StoreResult<Submitted> 
         run.asked.fingerprint().0,
         run.definition.hash.0.as_str(),
         sequence,
+        due_at,
         now,
+        i64::from(run.asked.priority),
+        run.asked.not_before,
     ];
     if tx.execute(tx.sql.insert_run, row).await? == 0 {
         tx.undo();
@@ -62,7 +66,7 @@ pub(super) async fn submit(tx: &mut Tx, run: &NewRun) -> StoreResult<Submitted> 
         end_at_once(tx, run.id, now).await?;
     } else {
         tx.execute(tx.sql.insert_scope, values![run.id, json(&scope)?]).await?;
-        tx.execute(tx.sql.reserve_scope, values![run.id]).await?;
+        tx.execute(tx.sql.reserve_scope, values![json(&[run.id])?]).await?;
         let in_the_way = in_the_way(tx, run.id, run.asked.on_overlap).await?;
         if !in_the_way.is_empty() {
             tx.undo();
@@ -142,11 +146,12 @@ pub(super) async fn retry(
         return Ok(Retried::PreconditionFailed(unmet));
     }
     let now = tx.now().await?;
+    due::take_numbers(tx, &definition.pipeline, now).await?;
     put_definition(tx, definition, now).await?;
-    head.retry(next_sequence(tx).await?, &definition.hash, now);
+    head.retry(due::place(tx, &asked, now).await?, &definition.hash);
     save(tx, &head).await?;
     undecide(tx, id, head.mode).await?;
-    tx.execute(tx.sql.reserve_scope, values![id]).await?;
+    tx.execute(tx.sql.reserve_scope, values![json(&[id])?]).await?;
     let in_the_way = in_the_way(tx, id, on_overlap).await?;
     if !in_the_way.is_empty() {
         tx.undo();
@@ -192,8 +197,4 @@ async fn put_definition(tx: &mut Tx, definition: &StoredDefinition, now: DateTim
     let row = values![definition.hash.0.as_str(), definition.pipeline.as_str(), definition.text.as_str(), now];
     tx.execute(tx.sql.put_definition, row).await?;
     Ok(())
-}
-
-async fn next_sequence(tx: &mut Tx) -> StoreResult<i64> {
-    tx.one(tx.sql.next_sequence, Vec::new()).await?.int("sequence")
 }

@@ -58,6 +58,14 @@ async fn runs_are_found_by_their_labels_and_keys() {
 #[case("if_current", json!({"2024-02": null, "month=2024-02": "a".repeat(64)}), "/if_current/month=2024-02")]
 #[case("timeout_seconds", json!(0), "/timeout_seconds")]
 #[case("timeout_seconds", json!(1.5), "/timeout_seconds")]
+#[case("not_before", json!("2024-03-01T06:00:00"), "/not_before")]
+#[case("not_before", json!("tomorrow"), "/not_before")]
+#[case("not_before", json!("2999-01-01T00:00:00Z"), "/not_before")]
+#[case("not_before", json!(1_709_251_200), "/not_before")]
+#[case("priority", json!(101), "/priority")]
+#[case("priority", json!(-101), "/priority")]
+#[case("priority", json!(0.5), "/priority")]
+#[case("if_attempt", json!(1), "/if_attempt")]
 #[tokio::test]
 async fn options_that_make_no_sense_are_refused(#[case] field: &str, #[case] value: Value, #[case] pointer: &str) {
     let app = App::new().await;
@@ -70,6 +78,8 @@ async fn options_that_make_no_sense_are_refused(#[case] field: &str, #[case] val
 #[case("labels", json!({"team": "a"}), json!({"team": "b"}))]
 #[case("if_current", json!({"2024-02": null}), json!({}))]
 #[case("timeout_seconds", json!(60), json!(61))]
+#[case("not_before", json!("2024-03-02T00:00:00Z"), json!("2024-03-02T00:00:00.000001Z"))]
+#[case("priority", json!(5), json!(-5))]
 #[tokio::test]
 async fn an_option_is_part_of_the_request(#[case] field: &str, #[case] value: Value, #[case] other: Value) {
     let mut app = App::new().await;
@@ -85,6 +95,8 @@ async fn an_option_is_part_of_the_request(#[case] field: &str, #[case] value: Va
     let plain = app.accepted("plain", &json!({"pipeline": "monthly", "partitions": ["2024-02-01"]})).await;
     let mut explicit = json!({"pipeline": "monthly", "partitions": ["2024-02-01"], "labels": {}, "if_current": {}});
     explicit["timeout_seconds"] = Value::Null;
+    explicit["not_before"] = Value::Null;
+    explicit["priority"] = json!(0);
     assert_eq!(app.submit("plain", &explicit).await.json()["id"], plain, "defaults make no difference");
 }
 
@@ -116,4 +128,46 @@ async fn what_is_not_as_expected_is_not_replaced() {
     assert_eq!(app.get(&format!("/runs/{by_file}")).await.json()["state"], "running", "nothing was decided");
     let refused = app.submit("fourth", &with(&["2024-02"], "if_current", json!({"2024-02": first}))).await;
     assert_eq!(refused.problem(409, "precondition-failed")["partitions"][0]["found"]["run_id"], by_run);
+}
+
+#[tokio::test]
+async fn a_time_to_begin_is_shown_and_means_the_moment() {
+    let app = App::new().await;
+    let id = app.accepted("k", &with(&["2024-02"], "not_before", json!("2024-03-02T01:00:00+01:00"))).await;
+    let same = app.submit("k", &with(&["2024-02"], "not_before", json!("2024-03-02T00:00:00Z"))).await;
+    assert_eq!((same.status, &same.json()["id"]), (StatusCode::OK, &json!(id)), "{same:?}");
+    let listed = app.get("/runs").await.json();
+    for shown in [&same.json(), &listed["runs"][0]] {
+        assert_eq!((&shown["not_before"], &shown["priority"]), (&json!("2024-03-02T00:00:00Z"), &json!(0)), "{shown}");
+    }
+    // It is in nobody's way yet, so no plan has it.
+    let plan = async |body: Value| app.post("/runs?dry_run=true", &body).await.json();
+    assert_eq!(plan(months(&["2024-02"])).await["waits_for"], json!([]));
+    *app.clock.lock().unwrap() += chrono::TimeDelta::days(1);
+    assert_eq!(plan(months(&["2024-02"])).await["waits_for"], json!([{"id": id, "state": "queued"}]));
+    let planned = plan(with(&["2024-03"], "not_before", json!("2024-05-01T00:00:00Z"))).await;
+    assert_eq!(planned["not_before"], "2024-05-01T00:00:00Z");
+    let mut both = with(&["2024-02"], "not_before", json!("2024-05-01T00:00:00Z"));
+    both["on_overlap"] = json!("refuse");
+    assert_eq!(app.submit("both", &both).await.field().0, "/not_before");
+}
+
+#[tokio::test]
+async fn a_retry_with_a_submission_is_for_the_attempt_that_was_seen() {
+    let app = App::new().await;
+    let mut asked = months(&["2024-02"]);
+    let id = app.accepted("k", &asked).await;
+    app.fail(None).await;
+    asked["if_failed"] = json!("retry");
+    let state = async |body: &Value| app.submit("k", body).await.json()["state"].clone();
+    asked["if_attempt"] = json!(2);
+    assert_eq!(state(&asked).await, "failed", "its last attempt was the first");
+    asked["if_attempt"] = json!(1);
+    assert_eq!(state(&asked).await, "queued");
+    app.fail(None).await;
+    let again = app.submit("k", &asked).await;
+    assert_eq!((again.status, again.json()["id"].as_str()), (StatusCode::OK, Some(id.as_str())));
+    assert_eq!(again.json()["state"], "failed", "the same request again retries nothing twice");
+    asked["if_attempt"] = Value::Null;
+    assert_eq!(state(&asked).await, "queued");
 }

@@ -294,3 +294,21 @@ async fn a_partitions_history_comes_in_pages() {
         assert_eq!(answer.problem(400, "invalid-parameter")["parameter"], parameter);
     }
 }
+
+#[tokio::test]
+async fn keys_come_with_their_values_as_they_are() {
+    let app = App::new().await;
+    let two = json!({"pipeline": "hourly", "partitions": ["date=2024-02-28/hour=23"]});
+    let escaped = json!({"pipeline": "by_kind", "partitions": ["a/b=\u{e9}%"]});
+    for (key, body, values) in
+        [("k1", two, json!({"date": "2024-02-28", "hour": "23"})), ("k2", escaped, json!({"kind": "a/b=\u{e9}%"}))]
+    {
+        let id = app.accepted(key, &body).await;
+        let shown = app.get(&format!("/runs/{id}")).await.json();
+        assert_eq!(shown["partitions"][0]["values"], values, "{shown}");
+        app.succeed(3).await;
+        let pipeline = shown["pipeline"].as_str().unwrap();
+        let listed = app.get(&format!("/pipelines/{pipeline}/partitions")).await.json();
+        assert_eq!(listed["partitions"][0]["values"], values, "{listed}");
+    }
+}

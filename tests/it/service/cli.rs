@@ -77,6 +77,11 @@ async fn a_run_ends_with_the_code_of_its_state(#[case] store: Store) {
     assert_eq!(shown, server.get(&format!("/runs/{}", shown["id"].as_str().unwrap())).await.json());
     assert!(again.err.contains("accepted before"), "{again:?}");
 
+    let time = (chrono::Utc::now() + chrono::TimeDelta::hours(1)).to_rfc3339();
+    let later = ["run", "trips", "2024-01", "--key", "later", "--not-before", &time, "--priority", "-7"];
+    let later = call(&server, &later).await;
+    assert!(later.code == 0 && later.out.contains("queued") && later.out.contains("  not before 20"), "{later:?}");
+
     let failed = call(&server, &["run", "missing", "2024-01", "--key", "m", "--wait"]).await;
     assert_eq!(failed.code, 1, "{failed:?}");
     assert!(failed.out.contains("error: ") && failed.out.contains("raw/none.parquet"), "{failed:?}");
@@ -92,6 +97,8 @@ async fn a_run_ends_with_the_code_of_its_state(#[case] store: Store) {
         (&["run", "trips", "2024-02", "--key", "quarter"], "other partitions"),
         (&["run", "nothing", "2024-02", "--key", "x"], "expected one of: missing, trips"),
         (&["run", "trips", "--key", "x"], "PARTITION"),
+        (&["run", "trips", "2024-02", "--key", "x", "--not-before", "2024-03-01"], "an RFC 3339 time"),
+        (&["run", "trips", "2024-02", "--key", "x", "--priority", "-101"], "expected -100 to 100"),
         (&["run", "trips", "2024-02", "--key", "x", "--timeout", "5"], "--wait"),
         (&["status", "no-id"], "no run has the id"),
         (&["cancel", id], "expected queued or running"),

@@ -114,3 +114,37 @@ async fn a_run_that_is_not_to_wait_is_refused_while_another_is_in_its_way(
     let retried = server.call(Method::POST, &format!("/runs/{id}/retry"), None, None).await;
     assert_eq!(retried.status, 202, "nothing is in the way any more: {retried:?} after {run:#}");
 }
+
+/// A run waits for its time without being in anybody's way, and takes its place in the order then.
+#[rstest]
+#[case::sqlite(Store::Sqlite, 1)]
+#[case::two_servers_over_postgres(Store::Postgres, 2)]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_begins_when_its_time_has_come(#[case] store: Store, #[case] servers: usize) {
+    let place = Place::new(store).await;
+    place.pipeline("trips", &trips_pipeline("trips", r#""raw/*.parquet""#, "", ""));
+    place.source("raw/trips.parquet", trips_of(&month_of_trips("2024-02", 50), Shape::Wide));
+    let mut running = Vec::new();
+    for _ in 0..servers {
+        running.push(place.start_with(&["--workers", "2"], &[]).await);
+    }
+    let body = json!({"pipeline": "trips", "partitions": ["2024-02"]});
+    let at = |seconds| (chrono::Utc::now() + chrono::TimeDelta::seconds(seconds)).to_rfc3339();
+    let waiting =
+        |time: &str| json!({"pipeline": "trips", "partitions": ["2024-02"], "not_before": time, "priority": 100});
+    let far = running[0].submit("far", &waiting(&at(3600))).await;
+    assert_eq!((far.status, far.header("retry-after")), (202, "60"), "{far:?}");
+    let (second, first) = (at(3), at(2));
+    let second = running[0].accept("second", &waiting(&second)).await;
+    let first = running[servers - 1].accept("first", &waiting(&first)).await;
+    let now = running[0].run_to("succeeded", "now", &body).await;
+    let first = running[0].wait(&first).await;
+    let second = running[servers - 1].wait(&second).await;
+    for (earlier, later) in [(&now, &first), (&first, &second)] {
+        assert!(earlier["ended_at"].as_str() <= later["started_at"].as_str(), "{earlier:#}\n{later:#}");
+        let time = |name: &str| chrono::DateTime::parse_from_rfc3339(later[name].as_str().unwrap()).unwrap();
+        assert!(time("not_before") <= time("started_at"), "{later:#}");
+    }
+    let shown = running[0].call(Method::POST, &format!("/runs/{}/cancel", far.run_id()), None, None).await;
+    assert_eq!((shown.status, &shown.json()["state"]), (200, &json!("cancelled")), "{shown:?}");
+}

@@ -25,6 +25,23 @@ enum Database {
 }
 
 impl Bed {
+    /// The time for requests that name one, in whole microseconds.
+    pub(crate) fn now(&self) -> DateTime<Utc> {
+        let now = match &self.database {
+            Database::Sqlite { now, .. } => *now.lock().unwrap(),
+            Database::Postgres(_) => Utc::now(),
+        };
+        DateTime::from_timestamp_micros(now.timestamp_micros()).unwrap()
+    }
+
+    /// A day as this database adds it to a time.
+    pub(crate) fn day(&self) -> &'static str {
+        match self.database {
+            Database::Sqlite { .. } => "86400000000",
+            Database::Postgres(_) => "interval '1 day'",
+        }
+    }
+
     /// Lets `duration` pass for leases and due times.
     pub(crate) async fn pass(&self, duration: Duration) {
         match &self.database {

@@ -12,9 +12,11 @@ mod merging;
 mod options;
 mod overlapping;
 mod postgres;
+mod queues;
 mod reading;
 mod sqlite;
 mod submitting;
+mod waiting;
 
 /// Makes each case a test on both databases.
 macro_rules! conformance {
@@ -70,6 +72,19 @@ conformance! {
         claimers_at_once_never_hold_overlapping_runs,
         numbers_become_visible_in_order,
         a_failed_run_is_not_claimed,
+    }
+    waiting {
+        before_its_time_a_run_is_in_nobodys_way,
+        what_is_due_goes_before_what_comes_after_its_time,
+        a_time_that_has_passed_is_now,
+        a_retry_waits_for_the_time_too,
+        of_due_runs_the_highest_priority_is_claimed_first,
+        a_priority_overtakes_no_run_that_overlaps,
+        a_long_queue_of_priorities_and_times_delays_no_claim,
+        a_due_run_takes_one_number_however_many_look,
+    }
+    queues {
+        queues_are_claimed_as_the_model_says,
     }
     overlapping {
         a_run_that_is_not_to_wait_is_refused_for_those_in_the_way,

@@ -212,3 +212,50 @@ async fn a_network_that_hangs_is_unavailable_in_bounded_time_and_passes() {
     drop(store);
     database.drop().await;
 }
+
+/// A server that dies while runs take their numbers has given none; the next one gives each its own, in their order.
+#[tokio::test(flavor = "multi_thread")]
+async fn runs_whose_numbers_a_dead_server_was_about_to_give_take_one_each() {
+    let database = PostgresDatabase::create().await;
+    let open = async || PostgresStore::connect(&database.url(), PostgresOptions::default()).await.unwrap();
+    let (dying, next) = (std::sync::Arc::new(open().await), open().await);
+    next.migrate().await.unwrap();
+    let mut due = Vec::new();
+    for (name, minutes) in [("third", 3), ("first", 1), ("second", 2)] {
+        let mut asked = request("trips", name, &["p=1"]);
+        asked.asked.not_before = Some(chrono::Utc::now() + chrono::TimeDelta::minutes(minutes));
+        due.push(submit(&next, &asked).await.id);
+    }
+    let (third, first, second) = (due[0], due[1], due[2]);
+    let mut other = PgConnection::connect_with(&database.options).await.unwrap();
+    let come = "update runs set due_at = due_at - interval '1 hour'; begin;
+        select * from runs where idempotency_key = 'second' for update";
+    sqlx::raw_sql(come).execute(&mut other).await.unwrap();
+    let claiming = tokio::spawn(async move { dying.claim(&claim_request()).await });
+    let mut watcher = PgConnection::connect_with(&database.options).await.unwrap();
+    let kill = "select pg_terminate_backend(pid) from pg_stat_activity
+        where datname = current_database() and wait_event_type = 'Lock' and query like '%nextval%for update%'
+            or datname = current_database() and wait_event_type = 'Lock' and query like '%for update%nextval%'";
+    while sqlx::query(kill).fetch_all(&mut watcher).await.unwrap().is_empty() {
+        assert!(!claiming.is_finished(), "nobody was about to give numbers");
+        tokio::task::yield_now().await;
+    }
+    let died = claiming.await.unwrap();
+    assert!(matches!(died, Err(StoreError::Unavailable(_))), "{died:?}");
+    for id in [first, second, third] {
+        assert!(next.get(id).await.unwrap().unwrap().sequence < 0, "none was given");
+    }
+    sqlx::raw_sql("rollback").execute(&mut other).await.unwrap();
+    assert_eq!(next.claim(&claim_request()).await.unwrap().unwrap().run.id, first);
+    let numbers = "select sequence from runs where sequence > 0 order by due_at";
+    let numbers: Vec<i64> = sqlx::query_scalar(numbers).fetch_all(&mut watcher).await.unwrap();
+    assert!(numbers.len() == 3 && numbers.is_sorted_by(|a, b| a < b), "{numbers:?}");
+    let reserved = "select sequence from reservations order by sequence";
+    assert_eq!(sqlx::query_scalar::<_, i64>(reserved).fetch_all(&mut watcher).await.unwrap(), numbers);
+    assert!(next.claim(&claim_request()).await.unwrap().is_none(), "the others wait for the first");
+    for connection in [other, watcher] {
+        connection.close().await.unwrap();
+    }
+    drop(next);
+    database.drop().await;
+}

@@ -4,8 +4,10 @@ use crate::http::object::member;
 use crate::http::problem::FieldError;
 use crate::partition::{PartitionKey, PartitionSpec};
 use crate::pipeline::Definition;
-use crate::run::{AskedPartitions, Expected, Labels, Only, Preconditions};
+use crate::run::{AskedPartitions, Expected, Labels, OnOverlap, Only, Preconditions};
+use chrono::{DateTime, Utc};
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 /// The most labels of a run.
 const MAX_LABELS: usize = 20;
@@ -13,6 +15,8 @@ const MAX_LABELS: usize = 20;
 const MAX_LABEL_NAME: usize = 63;
 /// The longest text of a label, in characters.
 const MAX_LABEL_TEXT: usize = 255;
+/// What a priority may be.
+const PRIORITIES: RangeInclusive<i32> = -100..=100;
 
 /// The labels.
 pub(super) fn labels(asked: Option<&Labels>, errors: &mut Vec<FieldError>) -> Labels {
@@ -109,4 +113,42 @@ pub(super) fn timeout_seconds(asked: Option<u32>, errors: &mut Vec<FieldError>) 
         errors.push(FieldError::new("/timeout_seconds", "found 0, expected at least 1"));
     }
     asked
+}
+
+/// The time before which the run is not to begin. One that is not to wait is judged when it is accepted, when this one is not
+/// in anybody's way yet, so both together would mean nothing.
+pub(super) fn not_before(
+    asked: Option<&str>,
+    on_overlap: OnOverlap,
+    errors: &mut Vec<FieldError>,
+) -> Option<DateTime<Utc>> {
+    let asked = asked?;
+    if on_overlap == OnOverlap::Refuse {
+        let detail =
+            "found it beside on_overlap = \"refuse\", expected wait: what overlaps the run is known when it is due";
+        errors.push(FieldError::new("/not_before", detail));
+    }
+    let time = read_time(asked);
+    if time.is_none() {
+        let detail =
+            format!("found {asked:?}, expected an RFC 3339 time with its offset, such as 2024-03-01T06:00:00Z");
+        errors.push(FieldError::new("/not_before", detail));
+    }
+    time
+}
+
+/// A time in whole microseconds, as databases keep them.
+pub(super) fn read_time(text: &str) -> Option<DateTime<Utc>> {
+    let time = DateTime::parse_from_rfc3339(text).ok()?;
+    DateTime::from_timestamp_micros(time.timestamp_micros())
+}
+
+/// The place among the runs that can begin.
+pub(super) fn priority(asked: Option<i32>, errors: &mut Vec<FieldError>) -> i32 {
+    let priority = asked.unwrap_or(0);
+    if !PRIORITIES.contains(&priority) {
+        let (least, most) = (PRIORITIES.start(), PRIORITIES.end());
+        errors.push(FieldError::new("/priority", format!("found {priority}, expected {least} to {most}")));
+    }
+    priority
 }
