@@ -182,6 +182,9 @@ pub(crate) async fn the_schema_refuses_what_cannot_be(bed: &Bed) {
          decided_token = '00000000-0000-4000-8000-000000000000'",
         "update runs set state = 'committing', lease_until = created_at, rows = '{}', decided_token = id",
         "update runs set cancel_requested = true",
+        "update runs set priority = 101",
+        "update runs set sequence = -7, state = 'running', attempts = 1, started_at = created_at, lease_until = created_at, \
+         claim_token = id",
         "update runs set definition = 'unknown'",
         "update run_partitions set outcome = 'created'",
         "update run_partitions set content = '{}'",
