@@ -119,7 +119,9 @@ async fn unmet_since(tx: &mut Tx, head: &Head) -> StoreResult<Vec<Unmet>> {
     let asked = tx.one(tx.sql.asked, values![head.id]).await?.json::<Asked>("asked")?;
     let mut theirs = Vec::new();
     for one in unmet(tx, &asked).await? {
-        let last = tx.optional(tx.sql.history, values![head.pipeline.as_str(), one.partition.as_str(), 1_i64]).await?;
+        let last = tx
+            .optional(tx.sql.history, values![head.pipeline.as_str(), one.partition.as_str(), None::<i64>, 1_i64])
+            .await?;
         if last.map(|row| row.id("run_id")).transpose()? != Some(head.id.0) {
             theirs.push(one);
         }

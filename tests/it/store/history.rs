@@ -78,7 +78,7 @@ pub(crate) async fn a_table_as_of_a_version_is_what_its_listing_said(bed: &Bed) 
             continue;
         }
         let keys: Vec<&str> = scope.iter().map(|d| d.partition.as_str()).collect();
-        let mut asked = request("trips", &format!("run {n}"), &keys);
+        let mut asked = request("trips", &format!("run-{n}"), &keys);
         asked.definition = definition("trips", u32::try_from(dice.below(8) / 7).unwrap());
         let id = submit(&*bed.store, &asked).await.id;
         complete(bed, id, scope).await;
@@ -173,9 +173,17 @@ pub(crate) async fn a_run_says_what_has_superseded_it(bed: &Bed) {
     assert_eq!(superseded(first).await, [None; 3]);
     let same = publish(bed, "2", vec![decided(a, Outcome::Unchanged, 1)]).await;
     assert_eq!(superseded(first).await, [None; 3], "what was found unchanged is as it was left");
+    let mut moved = request("trips", "moved", &[b]);
+    moved.definition = definition("trips", 2);
+    complete(bed, submit(&*bed.store, &moved).await.id, vec![decided(b, Outcome::Unchanged, 1)]).await;
+    assert_eq!(bed.store.table_version("trips").await.unwrap(), 2, "its definition makes a version");
+    assert_eq!(superseded(first).await, [None; 3], "and is no other content");
+    let failed = submitted(bed, "failed", &[a]).await;
+    fail(bed, failed).await;
     let second = publish(bed, "3", vec![decided(a, Outcome::Replaced, 2), decided(c, Outcome::Created, 1)]).await;
     assert_eq!(superseded(first).await, [Some(second), None, Some(second)]);
     assert_eq!(superseded(same).await, [Some(second)], "it vouched for what is gone");
+    assert_eq!(superseded(failed).await, [None], "it left nothing that could be");
     let third = publish(bed, "4", vec![decided(a, Outcome::Cleared, 0)]).await;
     assert_eq!(superseded(first).await, [Some(third), None, Some(second)], "the last one is told");
     assert_eq!(superseded(second).await, [Some(third), None]);

@@ -76,6 +76,7 @@ conformance! {
     waiting {
         before_its_time_a_run_is_in_nobodys_way,
         what_is_due_goes_before_what_comes_after_its_time,
+        a_retry_after_the_time_goes_behind_what_is_due,
         a_time_that_has_passed_is_now,
         a_retry_waits_for_the_time_too,
         of_due_runs_the_highest_priority_is_claimed_first,

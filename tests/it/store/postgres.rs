@@ -228,9 +228,11 @@ async fn runs_whose_numbers_a_dead_server_was_about_to_give_take_one_each() {
     }
     let (third, first, second) = (due[0], due[1], due[2]);
     let mut other = PgConnection::connect_with(&database.options).await.unwrap();
-    let come = "update runs set due_at = due_at - interval '1 hour'; begin;
-        select * from runs where idempotency_key = 'second' for update";
-    sqlx::raw_sql(come).execute(&mut other).await.unwrap();
+    let hour_passes = "update runs set due_at = due_at - interval '1 hour'";
+    let hold_one = "begin; select * from runs where idempotency_key = 'second' for update";
+    for statement in [hour_passes, hold_one] {
+        sqlx::raw_sql(statement).execute(&mut other).await.unwrap();
+    }
     let claiming = tokio::spawn(async move { dying.claim(&claim_request()).await });
     let mut watcher = PgConnection::connect_with(&database.options).await.unwrap();
     let kill = "select pg_terminate_backend(pid) from pg_stat_activity
@@ -257,5 +259,41 @@ async fn runs_whose_numbers_a_dead_server_was_about_to_give_take_one_each() {
         connection.close().await.unwrap();
     }
     drop(next);
+    database.drop().await;
+}
+
+/// A claimer that had to wait for the pipeline gives those their numbers whose time came meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claimer_that_waited_for_the_pipeline_sees_whose_time_has_come() {
+    let database = PostgresDatabase::create().await;
+    let store = PostgresStore::connect(&database.url(), PostgresOptions::default()).await.unwrap();
+    let store = std::sync::Arc::new(store);
+    store.migrate().await.unwrap();
+    let mut asked = request("trips", "due", &["p=1"]);
+    asked.asked.not_before = Some(chrono::Utc::now() + chrono::TimeDelta::hours(1));
+    let due = submit(&*store, &asked).await.id;
+    let mut holder = PgConnection::connect_with(&database.options).await.unwrap();
+    let hour_passes = "update runs set due_at = due_at - interval '1 hour'";
+    let hold_pipeline = "begin; select pg_advisory_xact_lock(hashtextextended('refrain/trips', 0))";
+    for statement in [hour_passes, hold_pipeline] {
+        sqlx::raw_sql(statement).execute(&mut holder).await.unwrap();
+    }
+    let claiming = tokio::spawn({
+        let store = store.clone();
+        async move { store.claim(&claim_request()).await.unwrap() }
+    });
+    let waits = "select exists (select 1 from pg_stat_activity
+        where datname = current_database() and wait_event_type = 'Lock' and query like '%pg_advisory_xact_lock(%')";
+    let mut watcher = PgConnection::connect_with(&database.options).await.unwrap();
+    while !sqlx::query_scalar::<_, bool>(waits).fetch_one(&mut watcher).await.unwrap() {
+        assert!(!claiming.is_finished(), "the claim did not wait for the pipeline");
+        tokio::task::yield_now().await;
+    }
+    sqlx::raw_sql("rollback").execute(&mut holder).await.unwrap();
+    assert_eq!(claiming.await.unwrap().map(|claimed| claimed.run.id), Some(due));
+    for connection in [holder, watcher] {
+        connection.close().await.unwrap();
+    }
+    drop(store);
     database.drop().await;
 }

@@ -69,15 +69,20 @@ pub(crate) async fn before_its_time_a_run_is_in_nobodys_way(bed: &Bed) {
 }
 
 pub(crate) async fn what_is_due_goes_before_what_comes_after_its_time(bed: &Bed) {
-    let second = later(bed, "second", &[A], 2 * HOUR).await.id;
+    let same_time = in_time(bed, "second", &[A], 2 * HOUR);
+    let second = submit(&*bed.store, &same_time).await.id;
+    let mut third = request("trips", "third", &[A]);
+    third.asked.not_before = same_time.asked.not_before;
+    let third = submit(&*bed.store, &third).await.id;
     let first = later(bed, "first", &[A, B], HOUR).await.id;
     let whole = later(bed, "whole", &[], 3 * HOUR).await.id;
     let elsewhere = later(bed, "elsewhere", &[C], HOUR).await.id;
     let now = submitted(bed, "now", &[A]).await;
     fail(bed, now).await;
+    let queued = submitted(bed, "queued", &[A]).await;
     bed.pass(3 * HOUR).await;
     // Nobody has looked since: whoever asks is told what it would be.
-    assert_eq!(in_the_way(bed, &[A]).await, [first, second, whole]);
+    assert_eq!(in_the_way(bed, &[A]).await, [queued, first, second, third, whole]);
     assert_eq!(in_the_way(bed, &[C]).await, [elsewhere, whole]);
     let mut not_to_wait = request("trips", "not-to-wait", &[C]);
     not_to_wait.asked.on_overlap = OnOverlap::Refuse;
@@ -88,16 +93,23 @@ pub(crate) async fn what_is_due_goes_before_what_comes_after_its_time(bed: &Bed)
     );
     let after = submitted(bed, "after", &[A]).await;
     let mut numbers = Vec::new();
-    for id in [first, elsewhere, second, whole, after] {
+    for id in [queued, first, elsewhere, second, third, whole, after] {
         numbers.push(run(bed, id).await.sequence);
     }
     assert!(numbers[0] > 0 && numbers.is_sorted(), "{numbers:?}");
-    for id in [first, elsewhere] {
+    for id in [queued, first, elsewhere, second, third, whole, after] {
         fail(bed, id).await;
     }
-    for id in [second, whole, after] {
-        fail(bed, id).await;
-    }
+}
+
+pub(crate) async fn a_retry_after_the_time_goes_behind_what_is_due(bed: &Bed) {
+    let once = submitted(bed, "once", &[A]).await;
+    fail(bed, once).await;
+    let due = later(bed, "due", &[A], HOUR).await.id;
+    bed.pass(HOUR).await;
+    assert!(matches!(bed.store.retry(once, None, &definition("trips", 1)).await.unwrap(), Retried::Queued));
+    fail(bed, due).await;
+    claim(bed, once).await;
 }
 
 pub(crate) async fn a_time_that_has_passed_is_now(bed: &Bed) {
