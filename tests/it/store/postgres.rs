@@ -289,6 +289,7 @@ async fn a_claimer_that_waited_for_the_pipeline_sees_whose_time_has_come() {
         assert!(!claiming.is_finished(), "the claim did not wait for the pipeline");
         tokio::task::yield_now().await;
     }
+    assert!(store.get(due).await.unwrap().unwrap().sequence < 0, "numbers are drawn under the lock");
     sqlx::raw_sql("rollback").execute(&mut holder).await.unwrap();
     assert_eq!(claiming.await.unwrap().map(|claimed| claimed.run.id), Some(due));
     for connection in [holder, watcher] {
