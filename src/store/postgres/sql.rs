@@ -339,16 +339,21 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
     version_of_run: r"select max(version) as version from history where pipeline = $1 and run_id = $2",
     version_at: r"select max(version) as version from history where pipeline = $1 and committed_at <= $2",
     superseded: r"
-        select p.partition, h.run_id
-        from runs r
-        join run_partitions p on p.run_id = r.id
-        join history h on h.pipeline = r.pipeline and h.partition = p.partition and h.version = (
-            select max(last.version)
-            from history last
-            where last.pipeline = r.pipeline and last.partition = p.partition and last.outcome <> 'unchanged'
-        )
-        join runs later on later.id = h.run_id
-        where r.id = $1 and r.state = 'succeeded' and later.sequence > r.sequence",
+        select changed.partition, changed.run_id
+        from (
+            select p.partition, r.sequence, (
+                select h.run_id
+                from history h
+                where h.pipeline = r.pipeline and h.partition = p.partition and h.outcome <> 'unchanged'
+                order by h.version desc
+                limit 1
+            ) as run_id
+            from runs r
+            join run_partitions p on p.run_id = r.id
+            where r.id = $1 and r.state = 'succeeded'
+        ) changed
+        join runs later on later.id = changed.run_id
+        where later.sequence > changed.sequence",
     entries: r"
         select partition, content, run_id, committed_at, definition, confirmed_by, confirmed_at
         from catalog

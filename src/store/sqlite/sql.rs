@@ -1,6 +1,7 @@
 //! The statements in SQLite's dialect, in the order of their twins in Postgres's.
 //!
-//! `indexed by` keeps the planner from walking through all the runs that ended, which it cannot know are most.
+//! `indexed by` keeps the planner from walking through all the runs that ended, which it cannot know are most, and `cross join`
+//! from walking through a whole history where it is to look up the last changes, which are few.
 
 use crate::store::statements::Statements;
 
@@ -308,7 +309,7 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
             where pipeline = ?1 and (?2 is null or partition >= ?2) and (?3 is null or partition < ?3) and version <= ?4
             group by partition
         ) last
-        join history h on h.pipeline = ?1 and h.partition = last.partition and h.version = last.version
+        cross join history h on h.pipeline = ?1 and h.partition = last.partition and h.version = last.version
         where h.outcome <> 'cleared'
         order by h.partition",
     page_as_of: r"
@@ -324,8 +325,8 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
                 and version <= ?6
             group by partition
         ) last
-        join history h on h.pipeline = ?1 and h.partition = last.partition and h.version = last.version
-        join history w on w.pipeline = ?1 and w.partition = h.partition and w.version = (
+        cross join history h on h.pipeline = ?1 and h.partition = last.partition and h.version = last.version
+        cross join history w on w.pipeline = ?1 and w.partition = h.partition and w.version = (
             select max(written.version)
             from history written
             where written.pipeline = ?1
@@ -339,16 +340,21 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
     version_of_run: r"select max(version) as version from history where pipeline = ?1 and run_id = ?2",
     version_at: r"select max(version) as version from history where pipeline = ?1 and committed_at <= ?2",
     superseded: r"
-        select p.partition, h.run_id
-        from runs r
-        join run_partitions p on p.run_id = r.id
-        join history h on h.pipeline = r.pipeline and h.partition = p.partition and h.version = (
-            select max(last.version)
-            from history last
-            where last.pipeline = r.pipeline and last.partition = p.partition and last.outcome <> 'unchanged'
-        )
-        join runs later on later.id = h.run_id
-        where r.id = ?1 and r.state = 'succeeded' and later.sequence > r.sequence",
+        select changed.partition, changed.run_id
+        from (
+            select p.partition, r.sequence, (
+                select h.run_id
+                from history h
+                where h.pipeline = r.pipeline and h.partition = p.partition and h.outcome <> 'unchanged'
+                order by h.version desc
+                limit 1
+            ) as run_id
+            from runs r
+            join run_partitions p on p.run_id = r.id
+            where r.id = ?1 and r.state = 'succeeded'
+        ) changed
+        join runs later on later.id = changed.run_id
+        where later.sequence > changed.sequence",
     entries: r"
         select partition, content, run_id, committed_at, definition, confirmed_by, confirmed_at
         from catalog
