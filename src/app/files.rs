@@ -29,7 +29,7 @@ pub(super) struct Files {
     /// Where no worker of this process has opened it, it is when the first file is asked for.
     warehouse: OnceCell<Warehouse>,
     digests: Arc<Digests>,
-    digesting: Semaphore,
+    digesting: Arc<Semaphore>,
     extractor: Extractor,
     /// How long a client may take for a chunk.
     patience: Duration,
@@ -48,7 +48,7 @@ impl Files {
             root: database.warehouse_path(),
             warehouse: OnceCell::new_with(warehouse),
             digests: Arc::default(),
-            digesting: Semaphore::new(DIGESTED_AT_ONCE),
+            digesting: Arc::new(Semaphore::new(DIGESTED_AT_ONCE)),
             extractor: Extractor::new(program, limits.reader_memory_mb, limits.max_readers as usize),
             patience: Duration::from_secs(limits.request_timeout_seconds),
         })
@@ -74,9 +74,12 @@ impl Files {
         if let Some(sha256) = self.digests.known(&live) {
             return Ok((live, Some(sha256)));
         }
-        let _permit = self.digesting.acquire().await.map_err(|e| FilesError::Unavailable(e.to_string()))?;
+        let permit = Arc::clone(&self.digesting).acquire_owned().await;
+        let permit = permit.map_err(|e| FilesError::Unavailable(e.to_string()))?;
         let digests = Arc::clone(&self.digests);
         on_disk(move || {
+            // The file is read to its end also where nobody waits for it any more.
+            let _reading = permit;
             // Somebody else may have read it while this one waited.
             let sha256 = match digests.known(&live) {
                 Some(sha256) => Some(sha256),

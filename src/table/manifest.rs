@@ -44,42 +44,41 @@ struct Partition {
 
 impl PublishLock {
     /// Makes the manifest of the table as it is once `run` is finished: the catalog's entries, with what the run decided put in.
-    /// Where the one that stands says just that, it stays. False where the deciding token's `staging` is gone, in which it is
-    /// made: only a new attempt has another.
+    /// Where the one that stands says just that, it stays. It is made in the deciding token's `staging`, which is made again
+    /// where it is gone: all that it says is decided and live by now.
     pub fn write_manifest(
         &self,
         staging: &Path,
         run: RunId,
         catalog: &[CatalogEntry],
         decided: &[Decided],
-    ) -> TableResult<bool> {
+    ) -> TableResult<()> {
         self.warehouse.check_identity()?;
         let table = self.warehouse.table_folder(&self.pipeline)?;
         let partitions = merged(run, catalog, decided);
         let live = table.join(MANIFEST_FILE);
         if self.warehouse.manifest(&self.pipeline)?.is_some_and(|found| found.is_of(&self.pipeline, &partitions)) {
             // The publisher that moved it may have died before its syncs.
-            disk::sync_folder(&table)?;
-            return Ok(true);
+            return disk::sync_folder(&table);
         }
         let manifest =
             Manifest { format_version: FORMAT_VERSION, pipeline: self.pipeline.clone(), run_id: run, partitions };
         let staged = staging.join(format!("manifest-{}", Uuid::new_v4()));
-        let file = match File::create_new(&staged) {
-            Ok(file) => file,
+        let made = match File::create_new(&staged) {
             Err(e) if e.kind() == ErrorKind::NotFound => {
                 // It is only gone in the warehouse itself, not in the empty folder that an unmounted disk leaves.
                 self.warehouse.check_identity()?;
-                return Ok(false);
+                self.make_folders(staging)?;
+                File::create_new(&staged)
             }
-            Err(e) => return Err(TableError::io("make", &staged, e)),
+            made => made,
         };
+        let file = made.map_err(|e| TableError::io("make", &staged, e))?;
         write(&file, &manifest).map_err(|e| TableError::io("write", &staged, e))?;
         disk::make_folder(&table)?;
         fs::rename(&staged, &live).map_err(|e| TableError::io("move the manifest to", &live, e))?;
         self.sync(&table, staging)?;
-        check_is_live(&file, &live)?;
-        Ok(true)
+        check_is_live(&file, &live)
     }
 
     /// Takes the manifest of a table that is to have none away, before its first partition is changed. One that is nothing of

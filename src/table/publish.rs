@@ -153,7 +153,7 @@ impl PublishLock {
         }
     }
 
-    fn make_folders(&self, folder: &Path) -> TableResult<()> {
+    pub(super) fn make_folders(&self, folder: &Path) -> TableResult<()> {
         let root = self.warehouse.root();
         let mut way: Vec<&Path> = folder.ancestors().take_while(|path| *path != root).collect();
         way.reverse();

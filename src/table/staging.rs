@@ -95,8 +95,10 @@ impl Warehouse {
         for folder in folders(&self.staging_root())? {
             if id_of(&folder).is_some() {
                 disk::remove_empty_folder(&folder)?;
-            } else if is_probe(&folder) && probe::hold(&folder)?.is_some() {
-                // Nobody holds it: its process has died.
+            } else if is_probe(&folder)
+                && let Some(_held) = probe::hold(&folder)?
+            {
+                // Nobody held it: its process has died, or has not come to hold it, and makes another.
                 disk::remove_tree(&folder)?;
             }
         }

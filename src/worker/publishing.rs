@@ -38,8 +38,8 @@ impl Worker {
             attempt.progress.send_modify(|p| p.partitions_published = done as u64 + 1);
             self.probe.reached(Step::Published(done + 1)).await?;
         }
-        if decided.manifest && !self.write_manifest(attempt, lock, decided).await? {
-            return Ok(false);
+        if decided.manifest {
+            self.write_manifest(attempt, lock, decided).await?;
         }
         if full {
             let lock = Arc::clone(lock);
@@ -49,23 +49,20 @@ impl Worker {
         Ok(true)
     }
 
-    /// False where there is no staging to make it in. Nobody else can change the catalog while the lock is held.
+    /// Nobody else can change the catalog while the lock is held.
     async fn write_manifest(
         &self,
         attempt: &Attempt<'_>,
         lock: &Arc<PublishLock>,
         decided: &DecidedRun,
-    ) -> Result<bool, RunError> {
+    ) -> Result<(), RunError> {
         let run = attempt.run.id;
         let catalog = self.store.entries(&attempt.run.pipeline, None).await.map_err(|e| store_error(&e))?;
         let (lock, all, staging) =
             (Arc::clone(lock), decided.partitions.clone(), self.warehouse.staging(run, decided.token));
         let written = self.on_disk(move |_| lock.write_manifest(&staging, run, &catalog, &all)).await;
-        if !written.map_err(|error| table_error(&error))? {
-            return Ok(false);
-        }
-        self.probe.reached(Step::Manifested).await?;
-        Ok(true)
+        written.map_err(|error| table_error(&error))?;
+        self.probe.reached(Step::Manifested).await
     }
 
     /// A decided file is gone: what is already live as decided is entered in the catalog, and the run computed again.
