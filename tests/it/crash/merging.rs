@@ -1,10 +1,10 @@
 //! Merges and crashes: what a run makes depends on what the table was, so each run has a twin that nothing befalls, over the same
 //! sources, and both tables must be the same to the byte.
 
-use super::{FLAGS, Input, MONTHS, PART, made, staged, stopped, until, write_input};
+use super::{FLAGS, Input, MONTHS, PART, children_of, made, process_state, staged, stopped, until, write_input};
 use crate::service::{Place, Server, Store};
 use rstest::rstest;
-use rustix::process::Signal;
+use rustix::process::{Signal, kill_process};
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
 use std::fs;
@@ -310,13 +310,15 @@ async fn files_younger_than_the_catalog_are_merged_into_by_nobody(#[case] store:
 async fn bases_on_a_disk_that_is_away_are_waited_for() {
     let place = bed(Store::Sqlite).await;
     write_input(&place, batch(1));
-    let mark = place.path("struck");
-    let fault = format!("scanned=delay:1500@{}", mark.display());
+    let fault = format!("scanned=stop@{}", place.path("struck").display());
     let server = place.start_with(&FLAGS, &[("REFRAIN_FAULT", &fault)]).await;
     let id = server.accept("second", &body(TABLES[0])).await;
-    made(&mark).await;
+    let stopped = || children_of(&server).into_iter().find(|engine| process_state(*engine) == Some('T'));
+    until("the engine has stopped itself", || stopped().is_some()).await;
+    let engine = stopped().unwrap();
     let (table, away) = (place.table(TABLES[0]), place.path("away"));
     fs::rename(place.path("refrain-data/warehouse"), &away).unwrap();
+    kill_process(engine, Signal::CONT).unwrap();
     until("the attempt has failed", || server.log().contains("the attempt ended")).await;
     fs::rename(&away, place.path("refrain-data/warehouse")).unwrap();
     let run = server.wait(&id).await;

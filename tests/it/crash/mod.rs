@@ -119,7 +119,7 @@ fn staged(place: &Place) -> Vec<String> {
 }
 
 /// Looks again and again until it is so.
-async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let end = Instant::now() + WITHIN;
     while !is_so() {
         assert!(Instant::now() < end, "not in time: {what}");

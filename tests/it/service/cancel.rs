@@ -1,11 +1,12 @@
 //! Cancelling in each state, and the time limit of a pipeline.
 
-use super::slow::{engine_at_work, engines_of, of_attempts, quick_pipeline, slow_pipeline, wait_for_state};
+use super::slow::{
+    engine_at_work, engines_of, of_attempts, quick_pipeline, slow_pipeline, stopped_engine, stopping, wait_for_state,
+};
 use super::{Place, Server, Store, trips_pipeline};
 use reqwest::Method;
 use rstest::rstest;
 use rustix::fs::{FlockOperation, flock};
-use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::fs::File;
 use std::time::{Duration, Instant};
@@ -35,13 +36,12 @@ async fn a_run_is_cancelled_in_each_state_that_allows_it(#[case] store: Store) {
     quick_pipeline(&place);
     let missing = trips_pipeline("missing", r#""missing.parquet""#, "", "");
     place.pipeline("missing", &format!("{missing}\n[retry]\nsource = {{ attempts = 1 }}\n"));
-    let server = place.start_with(&FLAGS, &[]).await;
+    let server = place.start_with(&FLAGS, &[("REFRAIN_FAULT", &stopping(&place))]).await;
     let february = |pipeline: &str| json!({"pipeline": pipeline, "partitions": ["2024-02"]});
 
     let running = server.accept("running", &february("slow")).await;
     let queued = server.accept("queued", &february("slow")).await;
-    let engine = engine_at_work(&server, &running).await;
-    engine.signal(Signal::STOP);
+    let engine = stopped_engine(&server).await;
     for _ in 0..2 {
         let (status, run) = cancel(&server, &queued).await;
         assert_eq!(

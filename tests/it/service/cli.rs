@@ -1,9 +1,8 @@
 //! The command line against a live server, as scripts and people call it.
 
-use super::slow::{engine_at_work, slow_pipeline};
+use super::slow::{slow_pipeline, stopped_engine, stopping};
 use super::{MONTHS, Place, Server, Store, trips_pipeline, write_quarter};
 use rstest::rstest;
-use rustix::process::Signal;
 use serde_json::Value;
 use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
@@ -126,11 +125,11 @@ async fn without_a_key_it_says_what_a_good_one_is() {
 async fn waiting_ends_with_the_time_or_with_the_cancellation() {
     let place = Place::new(Store::Sqlite).await;
     slow_pipeline(&place, 20, "");
-    let server = place.start().await;
+    let server = place.start_with(&["--workers", "1"], &[("REFRAIN_FAULT", &stopping(&place))]).await;
     let submitted = call(&server, &["run", "slow", "2024-02", "--key", "k"]).await;
     assert_eq!(submitted.code, 0, "nobody waited: {submitted:?}");
     let id = submitted.out.split(' ').nth(1).unwrap();
-    engine_at_work(&server, id).await.signal(Signal::STOP);
+    stopped_engine(&server).await;
     let start = Instant::now();
     let waited = call(&server, &["run", "slow", "2024-02", "--key", "k", "--wait", "--timeout", "1"]).await;
     assert_eq!(waited.code, 4, "{waited:?}");

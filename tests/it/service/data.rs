@@ -1,11 +1,13 @@
 //! The data of partitions, as clients download it from the real binary.
 
+use super::slow::engines_of;
 use super::{MONTHS, Place, Server, Store, trips_pipeline, write_quarter};
+use crate::crash::until;
 use reqwest::header::HeaderMap;
 use rstest::rstest;
 use serde_json::{Value, json};
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const CSV: &str = "text/csv";
 const JSON: &str = "application/json";
@@ -129,27 +131,6 @@ async fn large(place: &Place, flags: &[&str]) -> Server {
     server
 }
 
-/// The processes that the server has started and that live.
-fn children(server: &Server) -> Vec<String> {
-    let id = server.pid().as_raw_nonzero();
-    let told = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
-    let by_any_thread = std::fs::read_dir(format!("/proc/{id}/task")).into_iter().flatten().flatten();
-    let all = by_any_thread.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
-    let mut all: Vec<String> =
-        all.chain([told]).flat_map(|text| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>()).collect();
-    all.sort();
-    all.dedup();
-    all
-}
-
-async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(20);
-    while !is_so() {
-        assert!(Instant::now() < end, "not in time: {what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn readers_are_bounded_and_end_with_their_clients() {
     let place = Place::new(Store::Sqlite).await;
@@ -158,11 +139,11 @@ async fn readers_are_bounded_and_end_with_their_clients() {
     let whole = download(&server, &path, NDJSON).await;
     let mut reading = started(&server, &path, NDJSON).await;
     let first = reading.chunk().await.unwrap().unwrap();
-    assert_eq!(children(&server).len(), 1);
+    assert_eq!(engines_of(&server).len(), 1);
     assert_eq!(download(&server, &path, NDJSON).await.kind(), "503 too-many-readers");
     assert_eq!(download(&server, &path, "*/*").await.status, 200, "the file as it is needs no reader");
     drop(reading);
-    until("the reader of a client that is gone ends", || children(&server).is_empty()).await;
+    until("the reader of a client that is gone ends", || engines_of(&server).is_empty()).await;
 
     // What was opened is read to its end while a run replaces it.
     let mut reading = started(&server, &path, NDJSON).await;
@@ -189,7 +170,7 @@ async fn a_client_that_takes_nothing_is_given_up() {
     let server = large(&place, &["--max-readers", "1", "--request-timeout-seconds", "1"]).await;
     let path = format!("rows{FEBRUARY}");
     let idle = started(&server, &path, NDJSON).await;
-    until("the reader is given up", || children(&server).is_empty()).await;
+    until("the reader is given up", || engines_of(&server).is_empty()).await;
     assert_eq!(download(&server, &path, NDJSON).await.status, 200, "its place is free");
     assert!(rest(idle).await.is_err(), "what was cut short must not look whole");
 }
@@ -247,9 +228,9 @@ async fn a_reader_that_dies_leaves_nothing_that_looks_whole() {
     let server = large(&place, &[]).await;
     let mut reading = started(&server, &format!("rows{FEBRUARY}"), NDJSON).await;
     assert!(reading.chunk().await.unwrap().is_some());
-    let [reader] = <[String; 1]>::try_from(children(&server)).unwrap();
-    let reader = rustix::process::Pid::from_raw(reader.parse().unwrap()).unwrap();
-    rustix::process::kill_process(reader, rustix::process::Signal::KILL).unwrap();
+    let readers = engines_of(&server);
+    assert_eq!(readers.len(), 1);
+    readers[0].signal(rustix::process::Signal::KILL);
     assert!(rest(reading).await.is_err());
     assert!(server.log().contains("signal: 9"), "{}", server.log_tail());
 }

@@ -10,12 +10,13 @@ async fn a_run_whose_partition_has_changed_since_fails_and_is_not_tried_again() 
     write_quarter(&place, 50);
     let pipeline = trips_pipeline("trips", r#""raw/trips_%Y-%m.parquet""#, "neighbours = 1", "");
     place.pipeline("trips", &format!("{pipeline}\n[retry]\ncompute = {{ attempts = 5, delay_seconds = 1 }}\n"));
-    // The first run is held while the other one waits for it.
-    let hold = format!("scanned=delay:3000@{}", place.path("held").display());
-    let server = place.start_with(&["--workers", "1"], &[("REFRAIN_FAULT", &hold)]).await;
+    // Both are accepted before the first one begins.
+    let server = place.start_with(&["--workers", "0"], &[]).await;
     let first = server.accept("first", &json!({"pipeline": "trips", "partitions": ["2024-02"]})).await;
     let body = json!({"pipeline": "trips", "partitions": ["2024-01", "2024-02"], "if_current": {"2024-02": null}});
     let second = server.accept("second", &body).await;
+    assert!(server.stop().await.success());
+    let server = place.start().await;
     let first = server.wait(&first).await;
     let failed = server.wait(&second).await;
     assert_eq!((&first["state"], &failed["state"]), (&json!("succeeded"), &json!("failed")), "{failed:#}");

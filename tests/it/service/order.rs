@@ -1,10 +1,9 @@
 //! Overlapping runs of the real binary go in their order, or are refused where they are not to wait.
 
-use super::slow::{engine_at_work, quick_pipeline, slow_pipeline};
+use super::slow::{engines_of, quick_pipeline, slow_pipeline, stopped_engine, stopping};
 use super::{Place, Shape, Store, month_of_trips, trips_of, trips_pipeline};
 use reqwest::Method;
 use rstest::rstest;
-use rustix::process::Signal;
 use serde_json::{Value, json};
 
 const ROUNDS: u32 = 4;
@@ -56,11 +55,11 @@ async fn a_run_that_is_not_to_wait_is_refused_while_another_is_in_its_way(
     #[case] servers: usize,
 ) {
     let place = Place::new(store).await;
-    slow_pipeline(&place, 200, "");
+    slow_pipeline(&place, 20, "");
     quick_pipeline(&place);
     let mut running = Vec::new();
     for _ in 0..servers {
-        running.push(place.start_with(&["--workers", "3"], &[]).await);
+        running.push(place.start_with(&["--workers", "3"], &[("REFRAIN_FAULT", &stopping(&place))]).await);
     }
     let not_to_wait = |pipeline: &str, partitions: &[&str]| json!({"pipeline": pipeline, "partitions": partitions, "on_overlap": "refuse"});
     let asked = not_to_wait("slow", &["2024-01", "2024-02"]);
@@ -80,20 +79,13 @@ async fn a_run_that_is_not_to_wait_is_refused_while_another_is_in_its_way(
     assert_eq!(running[0].get("/runs").await.json()["runs"].as_array().unwrap().len(), 1);
 
     let server = &running[0];
-    let engine = loop {
-        // Whichever server's worker has it.
-        let mut found = None;
-        for server in &running {
-            if !super::slow::engines_of(server).is_empty() {
-                found = Some(engine_at_work(server, &id).await);
-            }
-        }
-        if let Some(engine) = found {
-            break engine;
-        }
+    // Whichever server's worker has it.
+    let mut its = running.iter().find(|server| !engines_of(server).is_empty());
+    while its.is_none() {
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    };
-    engine.signal(Signal::STOP);
+        its = running.iter().find(|server| !engines_of(server).is_empty());
+    }
+    stopped_engine(its.unwrap()).await;
     assert_eq!(server.submit("march", &not_to_wait("slow", &["2024-03"])).await.status, 202, "it overlaps nothing");
     server.run("quick", &not_to_wait("quick", &["2024-02"])).await;
     let winner = &keys[answers.iter().position(|answer| answer.status == 202).unwrap()];

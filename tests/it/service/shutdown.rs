@@ -1,6 +1,6 @@
 //! Asked to stop: nothing new is begun, what is under way ends or is handed back, and no run is lost or run twice.
 
-use super::slow::{engine_at_work, of_attempts, quick_pipeline, slow_pipeline};
+use super::slow::{of_attempts, quick_pipeline, slow_pipeline, stopped_engine, stopping};
 use super::{Place, Store};
 use rstest::rstest;
 use rustix::process::Signal;
@@ -18,11 +18,11 @@ async fn an_attempt_under_way_finishes_and_nothing_new_is_begun(#[case] store: S
     let place = Place::new(store).await;
     slow_pipeline(&place, 20, "");
     quick_pipeline(&place);
-    let server = place.start_with(&[&LONG_LEASE[..], &["--shutdown-grace-seconds", "60"]].concat(), &[]).await;
+    let flags = [&LONG_LEASE[..], &["--shutdown-grace-seconds", "60"]].concat();
+    let server = place.start_with(&flags, &[("REFRAIN_FAULT", &stopping(&place))]).await;
     let under_way = server.accept("slow", &json!({"pipeline": "slow", "partitions": ["2024-02"]})).await;
     let next = server.accept("quick", &json!({"pipeline": "quick", "partitions": ["2024-02"]})).await;
-    let engine = engine_at_work(&server, &under_way).await;
-    engine.signal(Signal::STOP);
+    let engine = stopped_engine(&server).await;
 
     let path = format!("/runs/{next}?wait=50");
     let in_flight = async {
@@ -59,10 +59,9 @@ async fn an_attempt_that_takes_too_long_is_handed_back_at_once(#[case] store: St
     let place = Place::new(store).await;
     slow_pipeline(&place, 20, "");
     let flags = [&LONG_LEASE[..], &["--shutdown-grace-seconds", "1"]].concat();
-    let server = place.start_with(&flags, &[]).await;
+    let server = place.start_with(&flags, &[("REFRAIN_FAULT", &stopping(&place))]).await;
     let id = server.accept("slow", &json!({"pipeline": "slow", "partitions": ["2024-02"]})).await;
-    let engine = engine_at_work(&server, &id).await;
-    engine.signal(Signal::STOP);
+    let engine = stopped_engine(&server).await;
     // Over Postgres another server is there to take over.
     let other = match store {
         Store::Sqlite => None,
@@ -89,10 +88,9 @@ async fn a_second_signal_ends_it_now(#[case] store: Store) {
     let place = Place::new(store).await;
     slow_pipeline(&place, 20, "");
     let flags = ["--workers", "1", "--lease-seconds", "2", "--shutdown-grace-seconds", "600"];
-    let server = place.start_with(&flags, &[]).await;
+    let server = place.start_with(&flags, &[("REFRAIN_FAULT", &stopping(&place))]).await;
     let id = server.accept("slow", &json!({"pipeline": "slow", "partitions": ["2024-02"]})).await;
-    let engine = engine_at_work(&server, &id).await;
-    engine.signal(Signal::STOP);
+    let engine = stopped_engine(&server).await;
     server.stop_group();
     // It has taken the first for what it is.
     let end = Instant::now() + Duration::from_secs(10);

@@ -25,7 +25,19 @@ pub(super) fn quick_pipeline(place: &Place) {
     place.pipeline("quick", &trips_pipeline("quick", r#""quick/*.parquet""#, "", ""));
 }
 
-/// The engine of a run, as soon as it reads rows.
+/// The fault by which the first engine of a server stops itself when it has read its rows, before it says what they came to:
+/// a signal from outside may come when the work is done.
+pub(super) fn stopping(place: &Place) -> String {
+    format!("scanned=stop@{}", place.path("stopped").display())
+}
+
+/// The engine that has stopped itself so.
+pub(super) async fn stopped_engine(server: &Server) -> Engine {
+    stopped(server).await.pop().unwrap_or_else(|| panic!("no engine: {}", server.log_tail()))
+}
+
+/// The engine of a run, as soon as it reads rows. It may have read them all by the time that this answers: the run must be a
+/// long one.
 pub(super) async fn engine_at_work(server: &Server, run: &str) -> Engine {
     let end = Instant::now() + SOON;
     loop {
@@ -114,7 +126,7 @@ impl Engine {
     }
 }
 
-/// The children of the server: its engines.
+/// The children of the server: its engines, and those that read partitions for clients.
 pub(super) fn engines_of(server: &Server) -> Vec<Engine> {
     let parent = server.pid().as_raw_nonzero().get();
     let ids = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
