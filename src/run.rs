@@ -160,7 +160,7 @@ pub enum Scope {
 }
 
 /// The sha256 of a parsed definition, in hex.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct DefinitionHash(pub String);
 

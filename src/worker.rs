@@ -3,6 +3,7 @@
 
 mod ending;
 mod heartbeat;
+mod layout;
 mod merge;
 mod outcomes;
 mod probe;

@@ -234,10 +234,11 @@ async fn definition(api: &Api, entry: &CatalogEntry, name: &str) -> Result<Strin
     if let Some(current) = api.definition(name).filter(|current| current.hash == entry.definition) {
         return Ok(current.text.clone());
     }
-    let written = api.store.table_definitions(name).await?.into_iter().find(|d| d.hash == entry.definition);
-    // Rebuilt since the entry was read: the client may ask again.
-    let gone = || Problem::FileDiffers { pipeline: name.to_owned(), partition: entry.partition.as_str().to_owned() };
-    written.map(|written| written.text).ok_or_else(gone)
+    let written = api.store.definitions(std::slice::from_ref(&entry.definition)).await?.pop();
+    written.map(|written| written.text).ok_or_else(|| {
+        tracing::error!(definition = %entry.definition, partition = %entry.partition, "the catalog's definition is not there");
+        Problem::Internal
+    })
 }
 
 fn describe(response: &mut Response, form: Form, tag: &str, name: &str, entry: &CatalogEntry) {

@@ -2,6 +2,7 @@
 
 pub mod expr;
 mod hash;
+mod layout;
 mod load;
 mod output;
 mod quarantine;
@@ -12,13 +13,14 @@ pub mod url;
 pub mod value;
 
 pub use expr::{Expr, Function, Literal};
+pub use layout::LayoutChange;
 pub use load::{DefinitionError, parse};
-pub use output::{LayoutChange, Output, OutputFormat, ParquetCompression, TextCompression};
+pub use output::{Output, OutputFormat, ParquetCompression, TextCompression};
 pub use quarantine::{QuarantineRule, Reason};
 pub use types::{Column, DataType, Origin};
 
-use crate::partition::{PartitionKey, PartitionSpec};
-use crate::run::{DefinitionHash, Fold, ForeignFiles, PartFile, RetryPolicy};
+use crate::partition::PartitionSpec;
+use crate::run::{DefinitionHash, Fold, ForeignFiles, RetryPolicy};
 
 /// A checked pipeline definition. One that exists can be executed.
 #[derive(Debug, Clone)]
@@ -79,17 +81,6 @@ impl Definition {
     /// Whether an expression uses [`SOURCE_LINE`], the row's line in its file from 1 (Parquet: its number), as int64.
     pub fn uses_source_line(&self) -> bool {
         self.uses(SOURCE_LINE)
-    }
-
-    /// How a partition that stands in the table, in a file of that name, differs from what this definition makes; none where
-    /// the two go together.
-    pub fn layout_change(&self, partition: &PartitionKey, file: PartFile) -> Option<LayoutChange> {
-        let (partition, expected) = (partition.clone(), self.output.part_file());
-        if self.partition.values(&partition).is_none() {
-            let names = self.partition.columns().iter().map(|column| column.name.as_str()).collect::<Vec<_>>();
-            return Some(LayoutChange::Columns { partition, expected: names.join(", ") });
-        }
-        (file != expected).then_some(LayoutChange::File { partition, found: file, expected })
     }
 
     fn uses(&self, name: &str) -> bool {

@@ -1,6 +1,5 @@
 //! What a table's files are: the `[table]` of a pipeline.
 
-use crate::partition::PartitionKey;
 use crate::run::PartFile;
 
 /// How a table is written.
@@ -55,35 +54,6 @@ pub enum TextCompression {
     Gzip,
     /// A Zstandard frame with a checksum.
     Zstd,
-}
-
-/// How a table that stands differs from what a definition makes, so that only a run of all of it can bring the two together.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum LayoutChange {
-    /// It is cut otherwise.
-    #[error(
-        "found partition {partition}, which is none of the definition's partition columns ({expected}); expected one layout in a \
-         table: run mode full once to rebuild it"
-    )]
-    Columns {
-        /// One of the table's partitions.
-        partition: PartitionKey,
-        /// The definition's columns.
-        expected: String,
-    },
-    /// Its files have another name, since they are of another format.
-    #[error(
-        "found {} in partition {partition}, and the definition writes {}; expected one format in a table: run mode full once to \
-         rebuild it", .found.as_str(), .expected.as_str()
-    )]
-    File {
-        /// One of the table's partitions.
-        partition: PartitionKey,
-        /// Its file.
-        found: PartFile,
-        /// What the definition gives it.
-        expected: PartFile,
-    },
 }
 
 impl Output {

@@ -67,7 +67,7 @@ impl Only {
 
     /// Whether a partition is one of them, by the definition that it was made by (none where it is not there) and the one
     /// that is current.
-    pub fn picks(self, made_by: Option<&DefinitionHash>, current: &DefinitionHash) -> bool {
+    fn picks(self, made_by: Option<&DefinitionHash>, current: &DefinitionHash) -> bool {
         match self {
             Only::Missing => made_by.is_none(),
             Only::Outdated => made_by.is_some_and(|made_by| made_by != current),
@@ -117,6 +117,17 @@ impl Asked {
             not_before: None,
             priority: 0,
         }
+    }
+
+    /// The partitions that a run rebuilds: those asked for, or the ones among them that `only` picks. `made_by` has what is
+    /// there of them and by which definition it was made.
+    pub fn picked(
+        &self,
+        made_by: &BTreeMap<PartitionKey, DefinitionHash>,
+        current: &DefinitionHash,
+    ) -> Vec<&PartitionKey> {
+        let picks = |key: &&PartitionKey| self.only.is_none_or(|only| only.picks(made_by.get(*key), current));
+        self.partitions.0.iter().filter(picks).collect()
     }
 
     /// The digest, `v1:` and hex.

@@ -414,6 +414,9 @@ pub trait RunStore: Send + Sync {
     /// The definitions that the entries of this table are right for, in the order of their hashes.
     async fn table_definitions(&self, pipeline: &str) -> StoreResult<Vec<StoredDefinition>>;
 
+    /// The definitions that have these hashes, in the order of those. None is ever forgotten.
+    async fn definitions(&self, hashes: &[DefinitionHash]) -> StoreResult<Vec<StoredDefinition>>;
+
     /// One partition from one snapshot: its entry, and its changes before that version, newest first, at most `limit`.
     async fn partition(
         &self,

@@ -141,10 +141,12 @@ pub(super) struct Statements {
     pub(super) superseded: &'static str,
     /// 1 pipeline, 2 list of keys or null for all.
     pub(super) entries: &'static str,
-    /// The definition of each of the catalog's entries. 1 pipeline, 2 list of keys or null for all.
+    /// The definition of each of these entries of the catalog. 1 pipeline, 2 list of keys.
     pub(super) made_by: &'static str,
     /// The definitions that the catalog's entries are right for. 1 pipeline.
     pub(super) table_definitions: &'static str,
+    /// 1 list of hashes.
+    pub(super) definitions: &'static str,
     /// Newest first. 1 pipeline, 2 partition, 3 before this version or null, 4 limit.
     pub(super) history: &'static str,
     /// 1 list of runs.

@@ -2,7 +2,6 @@
 //! it names the same.
 
 use super::ending::{compute_error, service_error, store_error, table_error};
-use super::outcomes::check_layout;
 use super::{Attempt, Worker};
 use crate::engine::MergeBase;
 use crate::partition::PartitionKey;
@@ -24,10 +23,10 @@ impl Worker {
     /// What the run's partitions are now; none where the attempt ended here.
     pub(super) async fn bases(&self, attempt: &Attempt<'_>, definition: &Definition) -> Option<Bases> {
         let keys: Vec<PartitionKey> = attempt.run.partitions.iter().map(|p| p.partition.clone()).collect();
-        let entries = self.ask_again(attempt, || self.store.entries(&attempt.run.pipeline, Some(&keys))).await;
-        let found = match entries {
-            Some(Ok(entries)) => match check_layout(definition, entries.iter()) {
-                Ok(()) => self.files_of(attempt, keys, entries).await,
+        let standing = || self.standing(&attempt.run.pipeline, definition, Some(&keys));
+        let found = match self.ask_again(attempt, standing).await {
+            Some(Ok(standing)) => match standing.check_layout(definition) {
+                Ok(()) => self.files_of(attempt, keys, standing.entries).await,
                 changed => changed.map(|()| Bases::new()),
             },
             Some(Err(error)) => Err(store_error(&error)),

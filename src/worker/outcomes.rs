@@ -1,11 +1,12 @@
 //! What a run's partitions become: outcomes come from the catalog, actions from the disk.
 
 use super::ending::{compute_error, table_error};
+use super::layout::Standing;
 use super::merge::base_of;
 use super::{Attempt, Worker};
 use crate::engine::Report;
 use crate::partition::PartitionKey;
-use crate::pipeline::{Definition, LayoutChange};
+use crate::pipeline::Definition;
 use crate::run::{Base, CatalogEntry, Decided, ForeignFiles, Mode, RunError, StagedPartition, Totals, Warning, decide};
 use crate::store::StoreResult;
 use crate::table::{ForeignFile, TableError};
@@ -19,13 +20,12 @@ impl Worker {
         attempt: &Attempt<'_>,
         definition: &Definition,
         report: &Report,
-    ) -> StoreResult<BTreeMap<PartitionKey, CatalogEntry>> {
+    ) -> StoreResult<Standing> {
         let pipeline = &attempt.run.pipeline;
         let mut written_by = self.store.table_definitions(pipeline).await?.into_iter();
         let whole = attempt.run.mode == Mode::Full || written_by.any(|written| written.hash != definition.hash);
         let keys: Vec<PartitionKey> = report.partitions.iter().map(|p| p.partition.clone()).collect();
-        let entries = self.store.entries(pipeline, if whole { None } else { Some(&keys) }).await?;
-        Ok(entries.into_iter().map(|e| (e.partition.clone(), e)).collect())
+        self.standing(pipeline, definition, if whole { None } else { Some(&keys) }).await
     }
 
     /// Decides each partition, or says why the table stands in the way; `warnings` gets what the run's reader should know.
@@ -34,7 +34,7 @@ impl Worker {
         attempt: &Attempt<'_>,
         definition: &Definition,
         report: &Report,
-        entries: BTreeMap<PartitionKey, CatalogEntry>,
+        standing: Standing,
         warnings: &mut Vec<Warning>,
     ) -> Result<Vec<Decided>, RunError> {
         let pipeline = attempt.run.pipeline.clone();
@@ -43,8 +43,10 @@ impl Worker {
             report.partitions.iter().map(|p| (p.partition.clone(), p.clone())).collect();
         let keys: Vec<PartitionKey> = staged.keys().cloned().collect();
         if !full {
-            check_layout(definition, entries.values())?;
+            standing.check_layout(definition)?;
         }
+        let entries: BTreeMap<PartitionKey, CatalogEntry> =
+            standing.entries.into_iter().map(|e| (e.partition.clone(), e)).collect();
         let (spec, name, known) =
             (definition.partition.clone(), pipeline.clone(), entries.keys().cloned().collect::<Vec<_>>());
         let looked = self.on_disk(move |warehouse| {
@@ -148,20 +150,6 @@ fn rules(rule: ForeignFiles, partitions: &BTreeMap<PartitionKey, StagedPartition
         next.is_some_and(|(next, _)| next.as_str().starts_with(&below))
     };
     partitions.keys().map(|key| (key.clone(), if holds_another(key) { ForeignFiles::Fail } else { rule })).collect()
-}
-
-/// Readers would count the rows of the old layout beside those of the new, or find files of two formats.
-pub(super) fn check_layout<'a>(
-    definition: &Definition,
-    mut entries: impl Iterator<Item = &'a CatalogEntry>,
-) -> Result<(), RunError> {
-    let changed = entries.find_map(|entry| definition.layout_change(&entry.partition, entry.content.file));
-    let Some(change) = changed else { return Ok(()) };
-    let (kind, title) = match &change {
-        LayoutChange::Columns { .. } => ("partition-columns-changed", "The table has other partition columns"),
-        LayoutChange::File { .. } => ("output-format-changed", "The table has files of another format"),
-    };
-    Err(compute_error(kind, title, format!("table {}: {change}", definition.name)))
 }
 
 /// A merge clears nothing, and what it would clear no run brings back.

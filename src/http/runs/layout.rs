@@ -2,27 +2,27 @@
 
 use crate::http::Api;
 use crate::http::problem::Problem;
-use crate::pipeline::{self, Definition};
-use crate::run::{Mode, State};
+use crate::pipeline::Definition;
+use crate::run::{DefinitionHash, Mode, State};
 use crate::store::RunFilter;
+use std::collections::BTreeSet;
 
 /// How many runs of a pipeline in one state are looked through for a full one.
 const MAX_RUNS: u32 = 1000;
 
-/// Refuses to replace some partitions of a table that is cut otherwise or has files of another format, unless a full run that may
+/// Refuses to replace some partitions of a table whose rows were placed otherwise or that has files of another format, unless a full run that may
 /// rebuild it has not ended. What counts is the look at the decision; this one only spares the work.
 pub(super) async fn check(api: &Api, definition: &Definition) -> Result<(), Problem> {
     let name = &definition.name;
     let mut written = api.store.table_definitions(name).await?.into_iter().filter(|d| d.hash != definition.hash);
-    // One that this version cannot read is left to the decision.
-    let differs = |other: Definition| {
-        other.partition != definition.partition || other.output.part_file() != definition.output.part_file()
-    };
-    if !written.any(|other| pipeline::parse(&other.text, &other.pipeline).is_ok_and(differs)) {
+    if !written.any(|other| definition.may_change_layout(&other.text)) {
         return Ok(());
     }
     let entries = api.store.entries(name, None).await?;
-    let change = entries.iter().find_map(|entry| definition.layout_change(&entry.partition, entry.content.file));
+    let hashes: BTreeSet<&DefinitionHash> = entries.iter().map(|entry| &entry.definition).collect();
+    let hashes: Vec<DefinitionHash> = hashes.into_iter().cloned().collect();
+    let texts = api.store.definitions(&hashes).await?.into_iter().map(|d| (d.hash, d.text)).collect();
+    let change = definition.layout_change(&entries, &texts);
     match change {
         Some(change) if !is_being_rebuilt(api, name).await? => {
             Err(Problem::LayoutChanged { pipeline: name.clone(), detail: change.to_string() })

@@ -8,7 +8,6 @@ use crate::pipeline::sources::Foreseen;
 use crate::run::{Asked, CatalogEntry, Mode, OnOverlap, Scope};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// How many runs a plan names for which it would wait.
@@ -45,10 +44,7 @@ pub(super) async fn show(api: &Api, definition: &Arc<Definition>, asked: &Asked)
 
 /// The partitions that a run would name, as the catalog is now.
 fn picked(asked: &Asked, definition: &Definition, entries: &[CatalogEntry]) -> Scope {
-    let mut keys = asked.partitions.0.clone();
-    if let Some(only) = asked.only {
-        let made_by: BTreeMap<_, _> = entries.iter().map(|entry| (&entry.partition, &entry.definition)).collect();
-        keys.retain(|key| only.picks(made_by.get(key).copied(), &definition.hash));
-    }
+    let made_by = entries.iter().map(|entry| (entry.partition.clone(), entry.definition.clone())).collect();
+    let keys = asked.picked(&made_by, &definition.hash).into_iter().cloned().collect();
     Scope::Partitions(keys)
 }

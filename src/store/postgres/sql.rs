@@ -362,11 +362,16 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
     made_by: r"
         select partition, definition
         from catalog
-        where pipeline = $1 and ($2::json is null or partition in (select json_array_elements_text($2::json)))",
+        where pipeline = $1 and partition in (select json_array_elements_text($2::json))",
     table_definitions: r"
         select hash, pipeline, text
         from definitions
         where hash in (select definition from catalog where pipeline = $1)
+        order by hash",
+    definitions: r"
+        select hash, pipeline, text
+        from definitions
+        where hash in (select json_array_elements_text($1::json))
         order by hash",
     history: r"
         select h.version, h.run_id, r.principal, h.committed_at, h.outcome, h.content, h.definition,

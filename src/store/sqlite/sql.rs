@@ -363,11 +363,16 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
     made_by: r"
         select partition, definition
         from catalog
-        where pipeline = ?1 and (?2 is null or partition in (select value from json_each(?2)))",
+        where pipeline = ?1 and partition in (select value from json_each(?2))",
     table_definitions: r"
         select hash, pipeline, text
         from definitions
         where hash in (select definition from catalog where pipeline = ?1)
+        order by hash",
+    definitions: r"
+        select hash, pipeline, text
+        from definitions
+        where hash in (select value from json_each(?1))
         order by hash",
     history: r"
         select h.version, h.run_id, r.principal, h.committed_at, h.outcome, h.content, h.definition,

@@ -1,10 +1,10 @@
 //! Decide, publish, finish: the steps of a committing run.
 
 use super::attempt::{close, ended_before};
-use super::submit::{undecide, unmet};
+use super::submit::{undecide, unmet_since};
 use super::{lock, read, save};
 use crate::partition::PartitionKey;
-use crate::run::{Asked, AttemptOutcome, Base, CatalogEntry, ClaimToken, Mode, RunError, RunId, State, Unmet};
+use crate::run::{Asked, AttemptOutcome, Base, CatalogEntry, ClaimToken, Mode, RunError, RunId, State};
 use crate::store::head::{Head, after};
 use crate::store::tx::{Tx, json, values};
 use crate::store::{Begun, Change, Decision, Fenced, StoreError, StoreResult, rows};
@@ -26,7 +26,8 @@ pub(super) async fn begin(tx: &mut Tx, id: RunId, token: ClaimToken, decision: &
     if let Some(partition) = changed_base(tx, &head, decision).await? {
         return Ok(Begun::BaseChanged(partition));
     }
-    let unmet = unmet_since(tx, &head).await?;
+    let asked = tx.one(tx.sql.asked, values![id]).await?.json::<Asked>("asked")?;
+    let unmet = unmet_since(tx, id, &asked).await?;
     if !unmet.is_empty() {
         return Ok(Begun::PreconditionFailed(unmet));
     }
@@ -111,22 +112,6 @@ async fn changed_base(tx: &mut Tx, head: &Head, decision: &Decision) -> StoreRes
     let entries: HashMap<&PartitionKey, &CatalogEntry> = entries.iter().map(|e| (&e.partition, e)).collect();
     let changed = merged.into_iter().find(|(key, base)| Base::of(entries.get(key).copied()) != **base);
     Ok(changed.map(|(key, _)| key.clone()))
-}
-
-/// What partitions are not as the request says. What this run itself has made of them counts as it was before: a decision
-/// that was lost with its staging may have gone live in part.
-async fn unmet_since(tx: &mut Tx, head: &Head) -> StoreResult<Vec<Unmet>> {
-    let asked = tx.one(tx.sql.asked, values![head.id]).await?.json::<Asked>("asked")?;
-    let mut theirs = Vec::new();
-    for one in unmet(tx, &asked).await? {
-        let last = tx
-            .optional(tx.sql.history, values![head.pipeline.as_str(), one.partition.as_str(), None::<i64>, 1_i64])
-            .await?;
-        if last.map(|row| row.id("run_id")).transpose()? != Some(head.id.0) {
-            theirs.push(one);
-        }
-    }
-    Ok(theirs)
 }
 
 /// Writes the decision down. For `overwrite` it must be for the scope and nothing else: a run replaces exactly what it

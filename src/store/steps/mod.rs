@@ -16,8 +16,8 @@ use super::{
 };
 use crate::partition::PartitionKey;
 use crate::run::{
-    AttemptOutcome, CatalogEntry, ClaimToken, HistoryEntry, IdempotencyKey, Principal, Progress, Run, RunError, RunId,
-    RunSummary, Scope, State,
+    AttemptOutcome, CatalogEntry, ClaimToken, DefinitionHash, HistoryEntry, IdempotencyKey, Principal, Progress, Run,
+    RunError, RunId, RunSummary, Scope, State,
 };
 use async_trait::async_trait;
 use std::time::Duration;
@@ -187,6 +187,10 @@ impl<D: Database> RunStore for D {
 
     async fn table_definitions(&self, pipeline: &str) -> StoreResult<Vec<StoredDefinition>> {
         step!(self, Read, |tx| read::table_definitions(tx, pipeline))
+    }
+
+    async fn definitions(&self, hashes: &[DefinitionHash]) -> StoreResult<Vec<StoredDefinition>> {
+        step!(self, Read, |tx| read::definitions(tx, hashes))
     }
 
     async fn partition(

@@ -1,7 +1,9 @@
 //! What is asked and changes nothing. Each answer is from one snapshot.
 
 use crate::partition::PartitionKey;
-use crate::run::{CatalogEntry, ClaimToken, HistoryEntry, Quarantine, Run, RunId, RunSummary, Scope, State, Totals};
+use crate::run::{
+    CatalogEntry, ClaimToken, DefinitionHash, HistoryEntry, Quarantine, Run, RunId, RunSummary, Scope, State, Totals,
+};
 use crate::store::tx::{Tx, json, values};
 use crate::store::{
     AsOf, Listing, PartitionFilter, QuarantineFile, QueueDepth, RunFilter, StagingVerdict, StoreError, StoreResult,
@@ -189,6 +191,13 @@ pub(super) async fn entries(
 
 pub(super) async fn table_definitions(tx: &mut Tx, pipeline: &str) -> StoreResult<Vec<StoredDefinition>> {
     tx.rows(tx.sql.table_definitions, values![pipeline]).await?.iter().map(rows::definition).collect()
+}
+
+pub(super) async fn definitions(tx: &mut Tx, hashes: &[DefinitionHash]) -> StoreResult<Vec<StoredDefinition>> {
+    if hashes.is_empty() {
+        return Ok(Vec::new());
+    }
+    tx.rows(tx.sql.definitions, values![json(hashes)?]).await?.iter().map(rows::definition).collect()
 }
 
 pub(super) async fn partition(

@@ -8,7 +8,7 @@ use crate::store::{
     Cancelled, Change, KnownKey, NewRun, Retried, StoreError, StoreResult, StoredDefinition, Submitted, rows,
 };
 use chrono::{DateTime, Utc};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use uuid::Uuid;
 
 /// How many runs in the way a refusal names.
@@ -81,17 +81,34 @@ pub(super) async fn submit(tx: &mut Tx, run: &NewRun) -> StoreResult<Submitted> 
 /// The partitions that the run rebuilds: those asked for, or the ones among them that are to be picked by what the catalog
 /// says in this one statement.
 async fn scope<'a>(tx: &mut Tx, run: &'a NewRun) -> StoreResult<Vec<&'a PartitionKey>> {
-    let asked = &run.asked.partitions.0;
-    let Some(only) = run.asked.only else { return Ok(asked.iter().collect()) };
-    let mut made_by = HashMap::new();
-    for row in tx.rows(tx.sql.made_by, values![run.asked.pipeline.as_str(), json(asked)?]).await? {
-        made_by.insert(row.text("partition")?, DefinitionHash(row.text("definition")?));
+    let mut made_by = BTreeMap::new();
+    if run.asked.only.is_some() {
+        let asked = values![run.asked.pipeline.as_str(), json(&run.asked.partitions)?];
+        for row in tx.rows(tx.sql.made_by, asked).await? {
+            let key = PartitionKey::from_canonical(row.text("partition")?);
+            made_by.insert(key, DefinitionHash(row.text("definition")?));
+        }
     }
-    Ok(asked.iter().filter(|key| only.picks(made_by.get(key.as_str()), &run.definition.hash)).collect())
+    Ok(run.asked.picked(&made_by, &run.definition.hash))
+}
+
+/// What partitions are not as the request says. What this run itself has made of them counts as it was before: a decision
+/// that was lost with its staging may have gone live in part.
+pub(super) async fn unmet_since(tx: &mut Tx, id: RunId, asked: &Asked) -> StoreResult<Vec<Unmet>> {
+    let mut theirs = Vec::new();
+    for one in unmet(tx, asked).await? {
+        let last = tx
+            .optional(tx.sql.history, values![asked.pipeline.as_str(), one.partition.as_str(), None::<i64>, 1_i64])
+            .await?;
+        if last.map(|row| row.id("run_id")).transpose()? != Some(id.0) {
+            theirs.push(one);
+        }
+    }
+    Ok(theirs)
 }
 
 /// What partitions are not as the request says.
-pub(super) async fn unmet(tx: &mut Tx, asked: &Asked) -> StoreResult<Vec<Unmet>> {
+async fn unmet(tx: &mut Tx, asked: &Asked) -> StoreResult<Vec<Unmet>> {
     if asked.if_current.is_empty() {
         return Ok(Vec::new());
     }
@@ -141,7 +158,7 @@ pub(super) async fn retry(
     if !head.may_retry(if_attempt) {
         return Ok(Retried::NotAllowed { state: head.state, last_attempt: head.attempts });
     }
-    let unmet = unmet(tx, &asked).await?;
+    let unmet = unmet_since(tx, id, &asked).await?;
     if !unmet.is_empty() {
         return Ok(Retried::PreconditionFailed(unmet));
     }

@@ -3,8 +3,8 @@
 use async_trait::async_trait;
 use refrain::partition::PartitionKey;
 use refrain::run::{
-    AttemptOutcome, CatalogEntry, ClaimToken, HistoryEntry, IdempotencyKey, Principal, Progress, Run, RunError, RunId,
-    RunSummary, Scope, State,
+    AttemptOutcome, CatalogEntry, ClaimToken, DefinitionHash, HistoryEntry, IdempotencyKey, Principal, Progress, Run,
+    RunError, RunId, RunSummary, Scope, State,
 };
 use refrain::store::{
     AsOf, Begun, Cancelled, Change, ClaimRequest, Claimed, Decision, Ended, Fenced, KnownKey, Listing, NewRun,
@@ -98,6 +98,7 @@ passing_on! {
     entries(pipeline: &str, keys: Option<&[PartitionKey]>) -> Vec<CatalogEntry>;
     partition(pipeline: &str, key: &PartitionKey, before: Option<i64>, limit: u32) -> (Option<CatalogEntry>, Vec<HistoryEntry>);
     table_definitions(pipeline: &str) -> Vec<StoredDefinition>;
+    definitions(hashes: &[DefinitionHash]) -> Vec<StoredDefinition>;
     table_version(pipeline: &str) -> i64;
     overlapping(pipeline: &str, scope: &Scope, limit: u32) -> Vec<(RunId, State)>;
     state(id: RunId) -> Option<State>;

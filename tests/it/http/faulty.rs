@@ -124,6 +124,11 @@ impl RunStore for FaultyStore {
         self.inner.table_definitions(pipeline).await
     }
 
+    async fn definitions(&self, hashes: &[DefinitionHash]) -> StoreResult<Vec<StoredDefinition>> {
+        self.fail().await?;
+        self.inner.definitions(hashes).await
+    }
+
     async fn partition(
         &self,
         pipeline: &str,

@@ -12,6 +12,7 @@ mod files;
 mod foreign;
 mod full_disk;
 mod idempotency;
+mod layout;
 mod memory;
 mod mend;
 mod merge;

@@ -80,6 +80,13 @@ pub(crate) async fn what_has_changed_since_is_not_decided(bed: &Bed) {
     assert_eq!(bed.store.staging_lost(id, claimed.token, &[key(A), key(B)]).await.unwrap(), Fenced::Done);
     let claimed = claim(bed, id).await;
     assert_eq!(bed.store.begin_commit(id, claimed.token, &decision(partitions())).await.unwrap(), Begun::Committing);
+    // Nor is it against another try by request, where the rest of it then failed.
+    assert_eq!(bed.store.staging_lost(id, claimed.token, &[key(A)]).await.unwrap(), Fenced::Done);
+    let claimed = claim(bed, id).await;
+    assert_eq!(bed.store.end_attempt(id, claimed.token, &failed).await.unwrap(), Fenced::Done);
+    assert!(matches!(retry().await, Retried::Queued));
+    let claimed = claim(bed, id).await;
+    assert_eq!(bed.store.begin_commit(id, claimed.token, &decision(partitions())).await.unwrap(), Begun::Committing);
     finish(bed, &claimed).await;
 }
 
