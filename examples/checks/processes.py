@@ -1,8 +1,11 @@
 """Programs in process groups of their own, so that all they started ends with them."""
 
 import os
+import pathlib
+import shutil
 import signal
 import subprocess
+import tempfile
 
 STOP_SECONDS = 30
 
@@ -41,3 +44,19 @@ def finished(command, env, cwd, seconds):
     finally:
         program.end()
     return status, log.read_text(errors="replace")
+
+
+def home_of(tool):
+    """A folder for a tool to live in, and the environment of its programs: its virtual environment's, and nobody's settings."""
+    home = pathlib.Path(tempfile.mkdtemp(prefix=f"refrain-{tool}-"))
+    venv = pathlib.Path(os.environ["REFRAIN_VENVS"] % tool)
+    env = {"PATH": f"{venv}/bin:/usr/bin:/bin", "HOME": str(home), "LC_ALL": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}
+    return home, env
+
+
+def leave(home):
+    """Removes a tool's folder, unless KEEP says that somebody wants to look at it."""
+    if os.environ.get("KEEP"):
+        print(f"kept: {home}")
+    else:
+        shutil.rmtree(home, ignore_errors=True)

@@ -1,19 +1,15 @@
 """The Airflow DAG under a real scheduler, triggerer, DAG processor and API server, over a home of their own."""
 
 import json
-import os
-import pathlib
 import secrets
-import shutil
 import socket
-import tempfile
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
 
 from checks import expect
-from processes import Program, finished
+from processes import Program, finished, home_of, leave
 from world import EXAMPLES, KNOWN, NOTE, World, fails_of_missing_source, lost_answer, same_run_again
 
 DAG = "taxi_tables"
@@ -38,18 +34,13 @@ class Airflow:
     """An Airflow of its own, spoken to by its REST API."""
 
     def __init__(self, proxy):
-        self.home = pathlib.Path(tempfile.mkdtemp(prefix="refrain-airflow-"))
+        self.home, self.env = home_of("airflow")
         self.base = f"http://127.0.0.1:{free_port()}"
         self.programs = []
         self.token = None
-        venv = pathlib.Path(os.environ["REFRAIN_VENVS"] % "airflow")
         refrain = urllib.parse.urlsplit(proxy.url)
         connection = {"conn_type": "http", "schema": "http", "host": refrain.hostname, "port": refrain.port}
-        self.env = {
-            "PATH": f"{venv}/bin:/usr/bin:/bin",
-            "HOME": str(self.home),
-            "LC_ALL": "C.UTF-8",
-            "PYTHONDONTWRITEBYTECODE": "1",
+        self.env |= {
             "AIRFLOW_HOME": str(self.home),
             "AIRFLOW_CONN_REFRAIN": json.dumps(connection),
             "AIRFLOW__CORE__DAGS_FOLDER": str(EXAMPLES / "airflow"),
@@ -93,10 +84,7 @@ class Airflow:
     def __exit__(self, *_):
         for program in reversed(self.programs):
             program.end()
-        if os.environ.get("KEEP"):
-            print(f"kept: {self.home}")
-        else:
-            shutil.rmtree(self.home, ignore_errors=True)
+        leave(self.home)
 
     def call(self, method, path, body=None):
         """The status and the parsed body of one call of the REST API; 0 where nobody answers."""
@@ -181,19 +169,14 @@ class Airflow:
 
 
 def checks(proxy, sample):
-    here = []
-
-    def world():
-        return here[-1]
-
     def runs(pipeline):
-        return [run for run in world().runs() if run["pipeline"] == pipeline]
+        return [run for run in world.runs() if run["pipeline"] == pipeline]
 
     def success():
         dag_run = airflow.trigger("2024-02-10")
         expect(airflow.ended(dag_run), "success", f"the DAG run: {airflow.log_of(dag_run)}")
-        world().has("2024-01")
-        expect(sorted(run["pipeline"] for run in world().runs()), sorted(PIPELINES), "the runs, one for each mapped task")
+        world.has("2024-01")
+        expect(sorted(run["pipeline"] for run in world.runs()), sorted(PIPELINES), "the runs, one for each mapped task")
         for at in range(len(PIPELINES)):
             log = airflow.log_of(dag_run, at)
             expect("Pausing task as DEFERRED" in log and "Trigger fired event" in log, True, f"the task was deferred: {log}")
@@ -204,64 +187,62 @@ def checks(proxy, sample):
         proxy.swallow_next()
         dag_run = airflow.trigger("2024-03-10")
         expect(airflow.ended(dag_run), "success", f"the DAG run: {airflow.log_of(dag_run)}")
-        world().has("2024-01", "2024-02")
+        world.has("2024-01", "2024-02")
         tries = sorted(task["try_number"] for task in airflow.tasks(dag_run))
         expect(tries, [1, 2], "the tries of the tasks")
-        return f"task retried: {lost_answer(world(), proxy.submissions)}"
+        return f"task retried: {lost_answer(world, proxy.submissions)}"
 
     def failure():
-        world().take_away("2024-03")
+        world.take_away("2024-03")
         dag_run = airflow.trigger("2024-04-10")
         expect(airflow.ended(dag_run), "failed", "the DAG run")
         log = airflow.log_of(dag_run)
-        fails_of_missing_source(world(), "2024-03", log)
-        failed = [run["id"] for run in world().runs() if run["state"] == "failed"]
+        fails_of_missing_source(world, "2024-03", log)
+        failed = [run["id"] for run in world.runs() if run["state"] == "failed"]
         expect(len(failed), len(PIPELINES), "the runs that failed")
         expect([task["try_number"] for task in airflow.tasks(dag_run)], [1, 1], "tries, since a failed run is not retried")
-        world().bring_back("2024-03")
+        world.bring_back("2024-03")
         airflow.clear(dag_run)
         expect(airflow.ended(dag_run), "success", f"the DAG run after it was cleared: {airflow.log_of(dag_run)}")
-        world().has(*KNOWN)
-        return [same_run_again(world(), run_id) for run_id in failed][0]
+        world.has(*KNOWN)
+        return [same_run_again(world, run_id) for run_id in failed][0]
 
     def backfill():
         made = airflow.backfill("2024-01", "2024-03")
         expect([run["state"] for run in made], ["success"] * 3, f"the DAG runs: {airflow.seen()}")
-        expect(len(world().runs()), 3 * len(PIPELINES), "runs: one for each month and pipeline")
-        world().has(*KNOWN)
+        expect(len(world.runs()), 3 * len(PIPELINES), "runs: one for each month and pipeline")
+        world.has(*KNOWN)
         return f"3 DAG runs, a run for each month and pipeline, {NOTE}"
 
     def repeated():
-        version, submissions = world().has(*KNOWN), len(proxy.submissions)
+        version, submissions = world.has(*KNOWN), len(proxy.submissions)
         made = airflow.backfill("2024-01", "2024-03", reprocess_behavior="completed")
         expect([run["state"] for run in made], ["success"] * 3, f"the DAG runs: {airflow.seen()}")
         again = proxy.submissions[submissions:]
         expect([s.replayed for s in again], [True] * 3 * len(PIPELINES), "Idempotent-Replayed of its submissions")
-        expect(len(world().runs()), 3 * len(PIPELINES), "runs, none of them new")
-        expect(world().has(*KNOWN), version, "the table's version")
+        expect(len(world.runs()), 3 * len(PIPELINES), "runs, none of them new")
+        expect(world.has(*KNOWN), version, "the table's version")
         return "all submissions replayed, no new run, same version"
 
     def on_purpose():
-        version = world().has(*KNOWN)
+        version = world.has(*KNOWN)
         conf = {"again": "corrected files"}
         airflow.backfill("2024-01", "2024-03", reprocess_behavior="completed", dag_run_conf=conf)
-        expect(len(world().runs()), 6 * len(PIPELINES), "runs, as many new ones")
-        outcomes = {p["outcome"] for run in runs("zone_hour")[:3] for p in world().run_of(run["id"])["partitions"]}
+        expect(len(world.runs()), 6 * len(PIPELINES), "runs, as many new ones")
+        outcomes = {p["outcome"] for run in runs("zone_hour")[:3] for p in world.run_of(run["id"])["partitions"]}
         expect(outcomes, {"unchanged"}, "their outcomes")
-        expect(world().has(*KNOWN), version, "the table's version")
+        expect(world.has(*KNOWN), version, "the table's version")
         return "runs of its own: unchanged, same version"
 
     proxy.shortest_wait_seconds = SHORTEST_WAIT_SECONDS
     with Airflow(proxy) as airflow:
-        with World(sample) as first:
-            here.append(first)
-            proxy.leads_to(first)
+        with World(sample) as world:
+            proxy.leads_to(world)
             yield "success", success
             yield "time-out, then the task's retry", time_out
             yield "failed, then cleared", failure
-        with World(sample) as second:
-            here.append(second)
-            proxy.leads_to(second)
+        with World(sample) as world:
+            proxy.leads_to(world)
             yield "backfill of three months", backfill
             yield "the backfill repeated", repeated
             yield "the backfill again on purpose", on_purpose

@@ -1,12 +1,7 @@
 """The Prefect flow in processes of its own, over Prefect's ephemeral server, whose database stays between them."""
 
-import os
-import pathlib
-import shutil
-import tempfile
-
 from checks import expect
-from processes import finished
+from processes import finished, home_of, leave
 from world import EXAMPLES, KNOWN, NOTE, World, fails_of_missing_source, lost_answer, same_run_again
 
 FLOW = EXAMPLES / "prefect" / "refrain_flow.py"
@@ -14,13 +9,8 @@ SECONDS = 240
 
 
 def checks(proxy, sample):
-    home = pathlib.Path(tempfile.mkdtemp(prefix="refrain-prefect-"))
-    venv = pathlib.Path(os.environ["REFRAIN_VENVS"] % "prefect")
-    env = {
-        "PATH": f"{venv}/bin:/usr/bin:/bin",
-        "HOME": str(home),
-        "LC_ALL": "C.UTF-8",
-        "PYTHONDONTWRITEBYTECODE": "1",
+    home, env = home_of("prefect")
+    env |= {
         "REFRAIN_URL": proxy.url,
         "PREFECT_HOME": str(home),
         "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "true",
@@ -89,7 +79,4 @@ def checks(proxy, sample):
             yield "backfill of three months", backfill
             yield "the backfill repeated", repeated
     finally:
-        if os.environ.get("KEEP"):
-            print(f"kept: {home}")
-        else:
-            shutil.rmtree(home, ignore_errors=True)
+        leave(home)
