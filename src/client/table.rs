@@ -99,10 +99,8 @@ pub fn thousands(number: &str) -> String {
 
 /// A bar for a share of the whole, in eighths of a character; what is not nothing is seen.
 pub(super) fn bar(share: f64) -> String {
-    let eighths = (share.clamp(0.0, 1.0) * f64::from(BAR_CHARS * 8)).round();
-    let least = u32::from(share > 0.0);
-    // Whole and within 0 and 160.
-    let eighths = (0..=BAR_CHARS * 8).rev().find(|n| f64::from(*n) <= eighths).unwrap_or(0).max(least);
+    let eighths = (share.clamp(0.0, 1.0) * f64::from(BAR_CHARS * 8)).round() as u32;
+    let eighths = eighths.max(u32::from(share > 0.0));
     let mut text: String = std::iter::repeat_n('█', (eighths / 8) as usize).collect();
     text.extend(['▏', '▎', '▍', '▌', '▋', '▊', '▉'].get((eighths % 8).wrapping_sub(1) as usize));
     text

@@ -63,6 +63,11 @@ pub async fn run_command(args: RunArgs) -> ExitCode {
 pub async fn status_command(args: StatusArgs) -> ExitCode {
     let Some(id) = &args.run_id else {
         let page = async {
+            if args.wait.wait {
+                return Err(Failure::Usage(
+                    "found --wait without a run, expected refrain status RUN --wait".to_owned(),
+                ));
+            }
             let mut query = format!("/runs?limit={}", args.limit);
             for (name, value) in [("pipeline", &args.pipeline), ("state", &args.state)] {
                 query.extend(value.iter().map(|value| format!("&{name}={}", encoded(value))));

@@ -41,8 +41,9 @@ pub(super) fn routes() -> OpenApiRouter<Api> {
 /// What was opened is read to its end, also while a run replaces it; its digest is that of the catalog.
 #[utoipa::path(get, path = "/pipelines/{name}/data/{*key}", operation_id = "get_data", tag = "pipelines",
     params(
-        ("name" = String, Path, description = "The pipeline's name"),
-        ("key" = String, Path, description = "The canonical key, percent-encoded once; its slashes may stay"),
+        ("name" = String, Path, description = "The pipeline's name", example = "zone_hour"),
+        ("key" = String, Path, description = "The canonical key, percent-encoded once; its slashes may stay",
+            example = "pickup_month=2024-02"),
         ("columns" = Option<String>, Query, description = "Of the rows these columns alone, by commas, in this order"),
         ("limit" = Option<u64>, Query, description = "At most that many rows, from the first on", minimum = 1),
         ("Accept" = Option<String>, Header, description = "`application/vnd.apache.parquet` (of csv tables `text/csv`, \
@@ -59,13 +60,19 @@ pub(super) fn routes() -> OpenApiRouter<Api> {
             (String = "text/csv"),
             (Vec<std::collections::BTreeMap<String, serde_json::Value>> = "application/json"),
             (String = "application/x-ndjson"),
+            (String = "application/gzip"),
+            (String = "application/zstd"),
         ), headers(
             ("ETag" = String, description = "Of the file as it is, the sha256 of its bytes"),
             ("Last-Modified" = String, description = "When the run that wrote it finished"),
             ("Content-Disposition" = String, description = "A name for the file"),
         )),
-        (status = 206, description = "The part of the file that was asked for", content_type = "application/vnd.apache.parquet",
-            body = String),
+        (status = 206, description = "The part of the file that was asked for", content(
+            (String = "application/vnd.apache.parquet"),
+            (String = "text/csv"),
+            (String = "application/gzip"),
+            (String = "application/zstd"),
+        )),
         (status = 304, description = "The data is as the tag's answer had it"),
         (status = 400, description = "The query cannot be read, or names other columns than there are", body = ProblemDetails,
             content_type = "application/problem+json"),
@@ -88,7 +95,7 @@ async fn get(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     params.only(&["columns", "limit"])?;
-    let cut = Cut::asked(&params)?;
+    let cut = Cut::of(&params)?;
     api.pipeline(&name)?;
     let key = PartitionKey::from_canonical(key);
     let (entry, opened) = current(&api, &name, &key).await?;
@@ -116,7 +123,7 @@ struct Cut {
 }
 
 impl Cut {
-    fn asked(params: &Params) -> Result<Self, Problem> {
+    fn of(params: &Params) -> Result<Self, Problem> {
         let limit = params.read("limit", |text| match text.parse::<u64>() {
             Ok(rows) if rows > 0 => Ok(rows),
             _ => Err(format!("found {text:?}, expected a whole number from 1 on")),

@@ -86,50 +86,47 @@ struct EntryView<'a> {
     definition_current: bool,
 }
 
-/// One partition as the listing has it, with what confirmed it, and its history.
+/// One partition, with its history: as the listing has it, or that it was cleared.
 #[derive(Debug, Serialize, ToSchema)]
-pub(in crate::http) struct PartitionDetail<'a> {
-    pipeline: &'a str,
-    #[serde(flatten)]
-    now: NowView<'a>,
-    /// Its changes, newest first.
-    history: Vec<HistoryView<'a>>,
-    /// Gives the older changes; null where there are none.
-    next_cursor: Option<String>,
-}
-
-/// What a partition is now.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = PartitionNow)]
 #[serde(untagged)]
-enum NowView<'a> {
+pub(in crate::http) enum PartitionDetail<'a> {
     /// It has rows.
-    There(ConfirmedView<'a>),
+    There(ThereView<'a>),
     /// It was cleared.
     Cleared(ClearedView<'a>),
 }
 
-/// A partition that was cleared: no rows, no file.
+/// A partition that has rows, which run found it unchanged last, and its history.
 #[derive(Debug, Serialize, ToSchema)]
-#[schema(as = ClearedPartition)]
-struct ClearedView<'a> {
-    /// The canonical key.
-    partition: &'a str,
-    /// 0
-    #[schema(maximum = 0)]
-    rows: u64,
-}
-
-/// What a partition is now, and which run found it unchanged last.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = ConfirmedPartition)]
-struct ConfirmedView<'a> {
+#[schema(as = PartitionThere)]
+pub(in crate::http) struct ThereView<'a> {
+    pipeline: &'a str,
     #[serde(flatten)]
     entry: EntryView<'a>,
     /// The last run that computed the same content again.
     #[schema(value_type = Option<Uuid>)]
     confirmed_by: Option<RunId>,
     confirmed_at: Option<DateTime<Utc>>,
+    /// Its changes, newest first.
+    history: Vec<HistoryView<'a>>,
+    /// Gives the older changes; null where there are none.
+    next_cursor: Option<String>,
+}
+
+/// A partition that was cleared: no rows, no file. And its history.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ClearedPartition)]
+pub(in crate::http) struct ClearedView<'a> {
+    pipeline: &'a str,
+    /// The canonical key.
+    partition: &'a str,
+    /// 0
+    #[schema(maximum = 0)]
+    rows: u64,
+    /// Its changes, newest first.
+    history: Vec<HistoryView<'a>>,
+    /// Gives the older changes; null where there are none.
+    next_cursor: Option<String>,
 }
 
 /// One change of a partition.
@@ -180,15 +177,18 @@ impl<'a> PartitionDetail<'a> {
         history: &'a [HistoryEntry],
         next_cursor: Option<String>,
     ) -> Self {
-        let now = match entry {
-            Some(e) => NowView::There(ConfirmedView {
+        let history = history.iter().map(HistoryView::from).collect();
+        match entry {
+            Some(e) => Self::There(ThereView {
+                pipeline,
                 entry: EntryView::new(e, now),
                 confirmed_by: e.confirmed_by,
                 confirmed_at: e.confirmed_at,
+                history,
+                next_cursor,
             }),
-            None => NowView::Cleared(ClearedView { partition, rows: 0 }),
-        };
-        Self { pipeline, now, history: history.iter().map(HistoryView::from).collect(), next_cursor }
+            None => Self::Cleared(ClearedView { pipeline, partition, rows: 0, history, next_cursor }),
+        }
     }
 }
 

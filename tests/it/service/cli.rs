@@ -100,6 +100,7 @@ async fn a_run_ends_with_the_code_of_its_state(#[case] store: Store) {
         (&["run", "trips", "2024-02", "--key", "x", "--priority", "-101"], "expected -100 to 100"),
         (&["run", "trips", "2024-02", "--key", "x", "--timeout", "5"], "--wait"),
         (&["status", "no-id"], "no run has the id"),
+        (&["status", "--wait"], "expected refrain status RUN --wait"),
         (&["cancel", id], "expected queued or running"),
         (&["partitions", "trips", "--by", "fare"], "expected one of rows, revenue, trips"),
         (&["history", "trips", "2023-01"], "no partition \"pickup_month=2023-01\""),
