@@ -12,7 +12,7 @@ pub use fingerprint::{Asked, AskedPartitions, Fingerprint, Labels, OnOverlap, On
 pub use outcome::{Action, Base, Decided, ForeignFiles, Outcome, decide};
 pub use part_file::PartFile;
 pub use precondition::{Expected, Preconditions, Unmet, precondition_failed};
-pub use report::{Progress, Quarantine, RowCounts, SourceFile, Stage, StagedPartition, Warning};
+pub use report::{Progress, Quarantine, QuarantineFile, RowCounts, SourceFile, Stage, StagedPartition, Warning};
 pub use retry::{FailureClass, RetryPolicy, RetryRule};
 pub use totals::{Fold, Measured, Scalar, Totals, decimal_text};
 

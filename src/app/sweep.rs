@@ -1,7 +1,7 @@
 //! The sweeper: removes staging, and rows kept apart, that nobody needs, at start and at intervals.
 
-use crate::store::{QuarantineFile, RunStore, StagingVerdict};
-use crate::table::{Quarantined, Warehouse};
+use crate::store::{RunStore, StagingVerdict};
+use crate::table::Warehouse;
 use crate::telemetry::METRIC_SWEPT;
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,8 +52,7 @@ async fn sweep_quarantine(store: &dyn RunStore, warehouse: &Warehouse) -> anyhow
     let listing = warehouse.clone();
     let files = tokio::task::spawn_blocking(move || listing.quarantined()).await??;
     for files in files.chunks(ASKED_AT_ONCE) {
-        let asked = |file: &Quarantined| QuarantineFile { run: file.run, token: file.token, path: file.path.clone() };
-        let verdicts = store.quarantine_verdicts(&files.iter().map(asked).collect::<Vec<_>>()).await?;
+        let verdicts = store.quarantine_verdicts(files).await?;
         for (file, _) in files.iter().zip(verdicts).filter(|(_, verdict)| *verdict == StagingVerdict::Remove) {
             let (removing, gone) = (warehouse.clone(), file.clone());
             tokio::task::spawn_blocking(move || removing.remove_quarantined(&gone)).await??;

@@ -1,6 +1,6 @@
 //! What an attempt tells of itself: its progress, and the books of promise 5.
 
-use super::Totals;
+use super::{ClaimToken, RunId, Totals};
 use crate::partition::PartitionKey;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -144,6 +144,17 @@ impl Quarantine {
     pub fn is_capped(&self) -> bool {
         self.rows < self.of
     }
+}
+
+/// A file of rows kept apart, as it lies in the warehouse.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QuarantineFile {
+    /// Its run.
+    pub run: RunId,
+    /// The claim that it was made under.
+    pub token: ClaimToken,
+    /// Its path, relative to the warehouse.
+    pub path: String,
 }
 
 /// A partition as an attempt computed it.

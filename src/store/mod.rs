@@ -27,8 +27,8 @@ pub use sqlite::{Clock, SqliteOptions, SqliteStore};
 use crate::partition::PartitionKey;
 use crate::run::{
     AttemptOutcome, CatalogEntry, ClaimToken, Decided, DefinitionHash, Fingerprint, HistoryEntry, IdempotencyKey,
-    Principal, Progress, Quarantine, RowCounts, Run, RunError, RunId, RunSummary, Scope, SourceFile, State, Unmet,
-    Warning,
+    Principal, Progress, Quarantine, QuarantineFile, RowCounts, Run, RunError, RunId, RunSummary, Scope, SourceFile,
+    State, Unmet, Warning,
 };
 use async_trait::async_trait;
 use std::time::Duration;
@@ -293,17 +293,6 @@ pub enum StagingVerdict {
     Unknown,
 }
 
-/// A file of rows kept apart, as it lies in the warehouse.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct QuarantineFile {
-    /// Its run.
-    pub run: RunId,
-    /// The claim that it was made under.
-    pub token: ClaimToken,
-    /// Its path, relative to the warehouse.
-    pub path: String,
-}
-
 /// Counts for readyz and metrics.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct QueueDepth {
@@ -363,9 +352,8 @@ pub trait RunStore: Send + Sync {
     /// Renews the lease and notes the progress.
     async fn renew(&self, id: RunId, token: ClaimToken, lease: Duration, progress: &Progress) -> StoreResult<Renewal>;
 
-    /// Decides: records what will be published and moves `running` to `committing`, unless somebody asked to cancel, or a
-    /// merge's base is not what the catalog has.
-    /// Idempotent per token.
+    /// Decides: records what will be published and moves `running` to `committing`, unless somebody asked to cancel, a merge's
+    /// base is not what the catalog has, or a partition is not what the request says. Idempotent per token.
     async fn begin_commit(&self, id: RunId, token: ClaimToken, decision: &Decision) -> StoreResult<Begun>;
 
     /// Asked under the publish lock: is this token still the run's, and the run committing?

@@ -149,10 +149,8 @@ pub(super) struct Statements {
     pub(super) definitions: &'static str,
     /// Newest first. 1 pipeline, 2 partition, 3 before this version or null, 4 limit.
     pub(super) history: &'static str,
-    /// 1 list of runs.
-    pub(super) staging_runs: &'static str,
-    /// 1 list of runs.
-    pub(super) quarantine_runs: &'static str,
+    /// The runs of what the sweeper has found. 1 list of runs.
+    pub(super) leftover_runs: &'static str,
     /// 1 now.
     pub(super) queue_depth: &'static str,
 }

@@ -34,7 +34,6 @@ pub use lock::{Holder, PublishLock};
 pub use look::ForeignFile;
 pub use manifest::MANIFEST_FILE;
 pub use publish::Published;
-pub use quarantine::Quarantined;
 pub use verify::{Finding, FindingKind};
 
 use crate::partition::PartitionKey;

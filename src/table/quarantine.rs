@@ -5,23 +5,12 @@
 
 use super::staging::{MAKE_TRIES, entries, folders, id_of};
 use super::{TableError, TableResult, Warehouse, disk, table_name};
-use crate::run::{ClaimToken, RunId};
+use crate::run::{ClaimToken, QuarantineFile, RunId};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 pub(super) const QUARANTINE: &str = "_quarantine";
 const EXTENSION: &str = "parquet";
-
-/// A file of rows kept apart.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Quarantined {
-    /// Its run.
-    pub run: RunId,
-    /// The claim that it was made under.
-    pub token: ClaimToken,
-    /// Its path, relative to the warehouse.
-    pub path: String,
-}
 
 impl Warehouse {
     /// Moves a file from an attempt's staging to where people look for it, durably; answers its path there, relative to the
@@ -49,7 +38,7 @@ impl Warehouse {
     }
 
     /// The files of rows kept apart, of all runs. The sweeper lists them before it asks the database.
-    pub fn quarantined(&self) -> TableResult<Vec<Quarantined>> {
+    pub fn quarantined(&self) -> TableResult<Vec<QuarantineFile>> {
         let mut found = Vec::new();
         for pipeline in folders(&self.root().join(QUARANTINE))? {
             for folder in folders(&pipeline)? {
@@ -63,7 +52,7 @@ impl Warehouse {
     }
 
     /// Removes a file of rows kept apart, and the folders above it that are empty then.
-    pub fn remove_quarantined(&self, file: &Quarantined) -> TableResult<()> {
+    pub fn remove_quarantined(&self, file: &QuarantineFile) -> TableResult<()> {
         let path = self.root().join(&file.path);
         disk::remove_file(&path)?;
         let root = self.root().join(QUARANTINE);
@@ -75,10 +64,10 @@ impl Warehouse {
         Ok(())
     }
 
-    fn of_attempt(&self, run: RunId, path: &Path) -> Option<Quarantined> {
+    fn of_attempt(&self, run: RunId, path: &Path) -> Option<QuarantineFile> {
         let token = id_of(&path.with_extension("")).filter(|_| path.extension().is_some_and(|e| e == EXTENSION))?;
         let path = path.strip_prefix(self.root()).ok()?.to_str()?.to_owned();
-        Some(Quarantined { run, token: ClaimToken(token), path })
+        Some(QuarantineFile { run, token: ClaimToken(token), path })
     }
 
     fn make_quarantine(&self, pipeline: &str, folder: &Path) -> TableResult<()> {

@@ -54,7 +54,7 @@ impl Worker {
         self.end(attempt, Ended { error: Some(error), ..failed }).await;
     }
 
-    /// The end of an attempt that did not fail.
+    /// An attempt's end with this outcome, to which what else there is to say of it is added.
     pub(super) fn ended(&self, outcome: AttemptOutcome) -> Ended {
         let max_lost_workers = self.settings.max_lost_workers;
         Ended { outcome, error: None, quarantine: None, retry_after: None, max_lost_workers }

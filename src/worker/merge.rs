@@ -65,7 +65,7 @@ impl Worker {
                     continue;
                 }
                 for file in PartFile::ALL {
-                    if warehouse.live_sha256(&pipeline, &partition, file)?.is_some() {
+                    if warehouse.open_live(&pipeline, &partition, file)?.is_some() {
                         return Ok(Err(unknown(&partition, &warehouse.live_path(&pipeline, &partition, file)?)));
                     }
                 }

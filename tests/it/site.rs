@@ -22,8 +22,6 @@ pub(crate) struct Request {
     /// With the query.
     pub(crate) path: String,
     pub(crate) headers: BTreeMap<String, String>,
-    /// How many requests of this path and method came before.
-    pub(crate) before: usize,
 }
 
 /// What it answers.
@@ -156,10 +154,9 @@ impl Drop for Site {
 
 /// One request for each connection. A client that goes away in the middle is none of the test's business.
 async fn serve(mut client: TcpStream, answer: &impl Fn(&Request) -> Reply, seen: &Mutex<Vec<Request>>) {
-    let Some(mut request) = read(&mut client).await else { return };
+    let Some(request) = read(&mut client).await else { return };
     let reply = {
         let mut seen = seen.lock().unwrap();
-        request.before = seen.iter().filter(|r| (&r.method, &r.path) == (&request.method, &request.path)).count();
         seen.push(request.clone());
         answer(&request)
     };
@@ -177,7 +174,7 @@ async fn read(client: &mut TcpStream) -> Option<Request> {
     let (method, path) = (words.next()?.to_owned(), words.next()?.to_owned());
     let headers = lines.filter_map(|line| line.split_once(": "));
     let headers = headers.map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned())).collect();
-    Some(Request { method, path, headers, before: 0 })
+    Some(Request { method, path, headers })
 }
 
 async fn write(client: &mut TcpStream, request: &Request, reply: Reply) -> std::io::Result<()> {

@@ -381,12 +381,8 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         where h.pipeline = $1 and h.partition = $2 and ($3::bigint is null or h.version < $3)
         order by h.version desc
         limit $4",
-    staging_runs: r"
-        select id, state, claim_token, decided_token
-        from runs
-        where id in (select json_array_elements_text($1::json)::uuid)",
-    quarantine_runs: r"
-        select id, state, claim_token, quarantine
+    leftover_runs: r"
+        select id, state, claim_token, decided_token, quarantine
         from runs
         where id in (select json_array_elements_text($1::json)::uuid)",
     queue_depth: r"

@@ -2,12 +2,13 @@
 
 use crate::partition::PartitionKey;
 use crate::run::{
-    CatalogEntry, ClaimToken, DefinitionHash, HistoryEntry, Quarantine, Run, RunId, RunSummary, Scope, State, Totals,
+    CatalogEntry, ClaimToken, DefinitionHash, HistoryEntry, Quarantine, QuarantineFile, Run, RunId, RunSummary, Scope,
+    State, Totals,
 };
 use crate::store::tx::{Tx, json, values};
 use crate::store::{
-    AsOf, Listing, PartitionFilter, QuarantineFile, QueueDepth, RunFilter, StagingVerdict, StoreError, StoreResult,
-    StoredDefinition, rows,
+    AsOf, Listing, PartitionFilter, QueueDepth, RunFilter, StagingVerdict, StoreError, StoreResult, StoredDefinition,
+    rows,
 };
 use chrono::{DateTime, Utc};
 use serde::Deserialize;
@@ -218,7 +219,7 @@ pub(super) async fn staging_verdicts(
 ) -> StoreResult<Vec<StagingVerdict>> {
     let ids: Vec<RunId> = folders.iter().map(|(id, _)| *id).collect();
     let mut known = HashMap::new();
-    for row in tx.rows(tx.sql.staging_runs, values![json(&ids)?]).await? {
+    for row in tx.rows(tx.sql.leftover_runs, values![json(&ids)?]).await? {
         let tokens = [row.optional_id("claim_token")?, row.optional_id("decided_token")?];
         known.insert(row.id("id")?, (rows::state(&row)?, tokens));
     }
@@ -235,7 +236,7 @@ pub(super) async fn staging_verdicts(
 pub(super) async fn quarantine_verdicts(tx: &mut Tx, files: &[QuarantineFile]) -> StoreResult<Vec<StagingVerdict>> {
     let ids: Vec<RunId> = files.iter().map(|file| file.run).collect();
     let mut known = HashMap::new();
-    for row in tx.rows(tx.sql.quarantine_runs, values![json(&ids)?]).await? {
+    for row in tx.rows(tx.sql.leftover_runs, values![json(&ids)?]).await? {
         let recorded: Option<Quarantine> = row.optional_json("quarantine")?;
         let at_work = row.optional_id("claim_token")?.filter(|_| rows::state(&row).is_ok_and(|s| s == State::Running));
         known.insert(row.id("id")?, (recorded.map(|recorded| recorded.path), at_work));

@@ -102,7 +102,7 @@ async fn a_run_links_the_rows_that_it_kept_apart(#[case] store: Store) {
     // What the next attempt keeps apart takes its place, be it nothing.
     for (good, bad) in [(3, 1), (4, 0)] {
         write(&place, 1, 2);
-        let key = format!("then {good}").replace(' ', "-");
+        let key = format!("then-{good}");
         let failed = server.run_to("failed", &key, &january()).await;
         let id = failed["id"].as_str().unwrap();
         write(&place, good, bad);

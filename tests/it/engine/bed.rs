@@ -88,7 +88,17 @@ impl Bed {
         }
     }
 
-    /// Runs a job over these partitions, written as requests write them; over everything for none.
+    /// A job over these partitions, written as requests write them; over everything for none.
+    pub(super) fn job_over(&self, definition: &str, partitions: &[&str]) -> Job {
+        let parsed = pipeline::parse(definition, "test").unwrap_or_else(|e| panic!("{definition}\n{e:?}"));
+        let keys = partitions.iter().map(|text| parsed.partition.parse_text(text).unwrap());
+        let mut keys: Vec<PartitionKey> = keys.collect();
+        keys.sort();
+        keys.dedup();
+        self.job(definition, if keys.is_empty() { Scope::Full } else { Scope::Partitions(keys) })
+    }
+
+    /// Runs such a job.
     pub(super) async fn run(&self, definition: &str, partitions: &[&str]) -> Result<Made, RunError> {
         self.run_with(&self.engine, definition, partitions).await
     }
@@ -99,13 +109,7 @@ impl Bed {
         definition: &str,
         partitions: &[&str],
     ) -> Result<Made, RunError> {
-        let parsed = pipeline::parse(definition, "test").unwrap_or_else(|e| panic!("{definition}\n{e:?}"));
-        let keys = partitions.iter().map(|text| parsed.partition.parse_text(text).unwrap());
-        let mut keys: Vec<PartitionKey> = keys.collect();
-        keys.sort();
-        keys.dedup();
-        let job = self.job(definition, if keys.is_empty() { Scope::Full } else { Scope::Partitions(keys) });
-        Self::compute(engine, job).await.map(|(made, _)| made)
+        Self::compute(engine, self.job_over(definition, partitions)).await.map(|(made, _)| made)
     }
 
     /// Runs a job; also what it told last of its progress.

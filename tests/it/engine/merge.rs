@@ -4,7 +4,6 @@ use super::bed::{Bed, Layout, Made};
 use super::cells::{Dice, canonical};
 use polars::prelude::{Column, DataType, NamedFrom, Series, TimeUnit};
 use refrain::engine::{Job, MergeBase};
-use refrain::partition::PartitionKey;
 use refrain::pipeline;
 use refrain::run::{FailureClass, Progress, RunError, Scope};
 use std::collections::BTreeMap;
@@ -55,10 +54,10 @@ impl Table {
     }
 
     fn job(&self, definition: &str, partitions: &[&str]) -> Job {
-        let spec = pipeline::parse(definition, "test").unwrap_or_else(|e| panic!("{definition}\n{e:?}")).partition;
-        let keys: Vec<PartitionKey> = partitions.iter().map(|text| spec.parse_text(text).unwrap()).collect();
+        let job = self.bed.job_over(definition, partitions);
+        let Scope::Partitions(keys) = &job.scope else { panic!("{job:?}") };
         let bases = self.bases.values().filter(|base| keys.contains(&base.partition)).cloned().collect();
-        Job { bases, ..self.bed.job(definition, Scope::Partitions(keys)) }
+        Job { bases, ..job }
     }
 
     async fn compute(&self, job: Job) -> Result<(Made, Progress), RunError> {

@@ -20,3 +20,5 @@ mod templates;
 mod text;
 mod times;
 mod web;
+
+pub(crate) use text::gzip;

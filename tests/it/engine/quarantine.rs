@@ -4,7 +4,7 @@ use super::bed::{Bed, Layout};
 use super::text::{definition, write};
 use polars::prelude::{Column, DataFrame, DataType, NamedFrom, ParquetReader, SerReader, Series, TimeUnit};
 use refrain::engine::{Engine, EngineError, Job};
-use refrain::run::{Progress, Quarantine, RunError, Scope, Stage};
+use refrain::run::{Progress, Quarantine, RunError, Stage};
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -61,12 +61,6 @@ fn rows(frame: &DataFrame) -> Vec<String> {
     (0..frame.height()).map(row).collect()
 }
 
-fn job(bed: &Bed, definition: &str, partitions: &[&str]) -> Job {
-    let parsed = refrain::pipeline::parse(definition, "test").unwrap_or_else(|e| panic!("{definition}\n{e:?}"));
-    let keys = partitions.iter().map(|text| parsed.partition.parse_text(text).unwrap()).collect();
-    bed.job(definition, if partitions.is_empty() { Scope::Full } else { Scope::Partitions(keys) })
-}
-
 const COLUMNS: &str = "at = \"datetime\"\nzone = \"int32 not null\"\nfare = \"decimal(9,2)\"\n";
 const TABLE: &str =
     "[partition]\nmonth = { month_of = \"at\" }\n[measures]\nn = \"count(*)\"\n[where]\nsql = \"fare >= 0\"\n";
@@ -89,7 +83,7 @@ async fn csv_rows_are_told_as_they_stand_in_the_file() {
     let bed = Bed::new();
     write(&bed, "a.csv.gz", CSV);
     let lax = definition("csv", "a.csv.gz", COLUMNS, &format!("{TABLE}{ALL}")).replace("0.5", "1");
-    let kept = Kept::of(&bed, job(&bed, &lax, &["2024-01"])).await;
+    let kept = Kept::of(&bed, bed.job_over(&lax, &["2024-01"])).await;
     let day = "2024-01-01 00:00:00";
     let expected = [
         format!("rejected | column zone: \"x\" does not fit, expected int32 | month=2024-01 | a.csv.gz:3 | - | {day}  x  1.00"),
@@ -113,16 +107,16 @@ async fn csv_rows_are_told_as_they_stand_in_the_file() {
 
     // Without a word about it the rejected ones alone, and of them the first ones, or none.
     let usual = lax.replace(ALL, "");
-    let kept = Kept::of(&bed, job(&bed, &usual, &["2024-01"])).await;
+    let kept = Kept::of(&bed, bed.job_over(&usual, &["2024-01"])).await;
     let rejected: Vec<String> = expected.into_iter().filter(|row| row.starts_with("rejected")).collect();
     assert_eq!((&kept.rows, kept.counts()), (&rejected, (8, 8)));
-    let kept = Kept::of(&bed, job(&bed, &format!("{usual}[quarantine]\nmax_rows = 3\n"), &["2024-01"])).await;
+    let kept = Kept::of(&bed, bed.job_over(&format!("{usual}[quarantine]\nmax_rows = 3\n"), &["2024-01"])).await;
     assert_eq!((&kept.rows[..], kept.counts()), (&rejected[..3], (3, 8)));
-    let kept = Kept::of(&bed, job(&bed, &format!("{usual}[quarantine]\nmax_rows = 0\n"), &["2024-01"])).await;
+    let kept = Kept::of(&bed, bed.job_over(&format!("{usual}[quarantine]\nmax_rows = 0\n"), &["2024-01"])).await;
     assert_eq!(kept.record, None);
     let good = usual.replace("a.csv.gz", "b.csv");
     write(&bed, "b.csv", CSV.split_inclusive('\n').take(2).collect::<String>().as_str());
-    assert_eq!(Kept::of(&bed, job(&bed, &good, &["2024-01"])).await.record, None, "there are none");
+    assert_eq!(Kept::of(&bed, bed.job_over(&good, &["2024-01"])).await.record, None, "there are none");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -142,7 +136,7 @@ async fn ndjson_rows_are_told_as_they_stand_in_the_file() {
     write(&bed, "shop=a/a.json", &lines);
     let columns = format!("{COLUMNS}shop = {{ type = \"string\", folder = \"shop\" }}\n");
     let lax = definition("ndjson", "shop=a/a.json", &columns, &format!("{TABLE}{ALL}")).replace("0.5", "1");
-    let kept = Kept::of(&bed, job(&bed, &lax, &["2024-01"])).await;
+    let kept = Kept::of(&bed, bed.job_over(&lax, &["2024-01"])).await;
     let expected = [
         "rejected | column fare: an object, expected decimal(9,2) | month=2024-01 | shop=a/a.json:1 | - | 2024-01-01 1 {\"x\": [1]} a",
         "rejected | column zone: found null, expected int32 not null | month=2024-01 | shop=a/a.json:2 | - | 2024-01-01 - 1 a",
@@ -182,7 +176,7 @@ async fn parquet_rows_have_their_numbers_and_values() {
     let columns = "at = \"datetime\"\nzone = \"int32 not null\"\nreason = \"string\"\n";
     let table = "[partition]\nmonth = { month_of = \"at\" }\n[measures]\nn = \"count(*)\"\n";
     let lax = definition("parquet", "*.parquet", columns, &format!("{table}{ALL}")).replace("0.5", "1");
-    let kept = Kept::of(&bed, job(&bed, &lax, &["2024-01"])).await;
+    let kept = Kept::of(&bed, bed.job_over(&lax, &["2024-01"])).await;
     let said = "2024-02-01 00:00:00.500";
     let mut expected = vec![
         "rejected | column zone: found 1.5 (float64), expected int32 not null | month=2024-01 | a.parquet:2 | - | \
@@ -226,11 +220,11 @@ async fn slices_and_their_checkpoints_bring_the_same_rows() {
         let text = definition("csv", "raw/%Y-%m-%d.csv", COLUMNS, &format!("{table}{rule}")).replace("0.5", "1");
         let text = text.replace("[source.columns]", &format!("neighbours = {neighbours}\n[source.columns]"));
         let what = format!("{rule:?} {neighbours}");
-        let whole = Kept::of(&bed, job(&bed, &text, &named)).await;
+        let whole = Kept::of(&bed, bed.job_over(&text, &named)).await;
         assert_eq!(whole.rows.len(), rows, "{what}: {:#?}", whole.rows);
         let sliced = || {
             let checkpoints = bed.path(&format!("slices {what}"));
-            Job { slice_source_bytes: 0, checkpoints, ..job(&bed, &text, &named) }
+            Job { slice_source_bytes: 0, checkpoints, ..bed.job_over(&text, &named) }
         };
         for taken_over in [0, 16] {
             let parts = Kept::of(&bed, sliced()).await;
@@ -256,7 +250,7 @@ async fn many_rows_are_the_first_ones_in_order() {
         write(&bed, &format!("{file}.csv"), &format!("at,zone,fare\n{text}"));
     }
     let text = definition("csv", "*.csv", COLUMNS, &format!("{TABLE}[quarantine]\nmax_rows = 250\n"));
-    let kept = Kept::of(&bed, job(&bed, &text, &["2024-01"])).await;
+    let kept = Kept::of(&bed, bed.job_over(&text, &["2024-01"])).await;
     assert_eq!(kept.counts(), (250, 400));
     let place = |at: usize| {
         format!("| {}.csv:{} | - | 2024-01-01 00:00:00 bad {}", at / 100, at % 100 * 1000 + 9, at % 100 * 1000 + 7)
@@ -279,7 +273,7 @@ async fn an_attempt_that_fails_of_them_has_them_too() {
     let all = ["2024-01-01", "2024-01-02", "2024-01-03"];
     // At once, and in slices up to the one that fails.
     for (slice_source_bytes, counts) in [(u64::MAX, (5, 5)), (0, (4, 4))] {
-        let kept = Kept::of(&bed, Job { slice_source_bytes, ..job(&bed, &text, &all) }).await;
+        let kept = Kept::of(&bed, Job { slice_source_bytes, ..bed.job_over(&text, &all) }).await;
         assert_eq!(kept.failed.as_ref().unwrap().kind, "too-many-rejected");
         assert_eq!(kept.counts(), counts, "{:#?}", kept.rows);
         assert!(kept.rows[3].contains("raw/2024-01-02.csv:5"), "{:#?}", kept.rows);

@@ -3,7 +3,7 @@
 use super::bed::{Bed, Made};
 use super::templates::{DAILY, file, pipeline};
 use refrain::engine::Job;
-use refrain::run::{Progress, Scope};
+use refrain::run::Progress;
 
 /// A file for each day. In each: so many rows of its own day as the day says, one of the day before, one of two days before
 /// and one of two days later, and one row without a day.
@@ -24,10 +24,9 @@ fn write_day(bed: &Bed, day: usize, own: usize) {
 }
 
 fn job(bed: &Bed, definition: &str, named: &[usize], slice_source_bytes: u64) -> Job {
-    let parsed = refrain::pipeline::parse(definition, "test").unwrap();
-    let keys = named.iter().map(|day| parsed.partition.parse_text(&format!("2024-01-{day:02}")).unwrap());
-    let scope = if named.is_empty() { Scope::Full } else { Scope::Partitions(keys.collect()) };
-    Job { slice_source_bytes, ..bed.job(definition, scope) }
+    let days: Vec<String> = named.iter().map(|day| format!("2024-01-{day:02}")).collect();
+    let days: Vec<&str> = days.iter().map(String::as_str).collect();
+    Job { slice_source_bytes, ..bed.job_over(definition, &days) }
 }
 
 async fn made(bed: &Bed, job: Job) -> (Made, Progress) {

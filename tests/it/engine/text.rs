@@ -22,7 +22,8 @@ pub(super) fn write(bed: &Bed, name: &str, text: &str) {
     std::fs::write(path, bytes).unwrap();
 }
 
-pub(super) fn gzip(bytes: &[u8]) -> Vec<u8> {
+/// As another program does it.
+pub(crate) fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut gzip = Command::new("gzip").arg("-c").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut input = gzip.stdin.take().unwrap();
     std::thread::scope(|scope| {
@@ -139,9 +140,7 @@ async fn text_in_slices_is_the_same() {
     let days: Vec<&str> = days.iter().map(String::as_str).collect();
     let whole = bed.made(&definition, &days).await;
     assert_eq!(whole.books(), [420_000, 420_000, 0, 0, 0]);
-    let parsed = refrain::pipeline::parse(&definition, "test").unwrap();
-    let keys = days.iter().map(|day| parsed.partition.parse_text(day).unwrap()).collect();
-    let job = bed.job(&definition, refrain::run::Scope::Partitions(keys));
+    let job = bed.job_over(&definition, &days);
     let staging = job.staging.clone();
     let job = refrain::engine::Job { slice_source_bytes: 0, ..job };
     let (sliced, progress) = Bed::compute(&bed.engine, job).await.unwrap();

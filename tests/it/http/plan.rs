@@ -123,7 +123,7 @@ async fn what_a_submission_would_be_refused_for_a_plan_is_too(
     #[case] problem: &str,
 ) {
     let app = App::new().await;
-    app.accepted("in the way".replace(' ', "-").as_str(), &months(&["2024-02"])).await;
+    app.accepted("in-the-way", &months(&["2024-02"])).await;
     app.plan(Some("k"), &body).await.problem(status, problem);
     assert_eq!(app.runs().await, 1);
 }

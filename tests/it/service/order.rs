@@ -63,7 +63,7 @@ async fn a_run_that_is_not_to_wait_is_refused_while_another_is_in_its_way(
     }
     let not_to_wait = |pipeline: &str, partitions: &[&str]| json!({"pipeline": pipeline, "partitions": partitions, "on_overlap": "refuse"});
     let asked = not_to_wait("slow", &["2024-01", "2024-02"]);
-    let keys: Vec<String> = (0..8).map(|n| format!("at once {n}").replace(' ', "-")).collect();
+    let keys: Vec<String> = (0..8).map(|n| format!("at-once-{n}")).collect();
     let answers =
         futures::future::join_all(keys.iter().enumerate().map(|(n, key)| running[n % servers].submit(key, &asked)))
             .await;

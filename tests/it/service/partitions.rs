@@ -91,9 +91,7 @@ async fn ten_runs_with_other_threads_and_file_orders_write_nothing() {
         place.pipeline("trips", &trips_pipeline("trips", &json!(files).to_string(), "", ""));
         let threads = (run % 4 + 1).to_string();
         let server = place.start_with(&["--workers", "1"], &[("POLARS_MAX_THREADS", &threads)]).await;
-        let ended = server
-            .run(&format!("run {run}").replace(' ', "-"), &json!({"pipeline": "trips", "partitions": MONTHS}))
-            .await;
+        let ended = server.run(&format!("run-{run}"), &json!({"pipeline": "trips", "partitions": MONTHS})).await;
         assert!(server.stop().await.success());
         let now = (field_of(&ended, "sha256"), place.files_of("trips"));
         match &first {

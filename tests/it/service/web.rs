@@ -1,11 +1,11 @@
 //! Sources of other servers, as an operator sees them.
 
 use super::{Place, Store};
+use crate::engine::gzip;
 use crate::site::{Reply, Site, Stored};
 use chrono::{DateTime, TimeDelta, Utc};
 use rstest::rstest;
 use serde_json::{Value, json};
-use std::io::Write;
 
 /// Two hours of events, as GH Archive publishes them.
 const EVENTS: [&str; 2] = [
@@ -39,15 +39,9 @@ source = {retry}
     )
 }
 
-fn gzip(text: &str) -> Vec<u8> {
-    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    gzip.write_all(text.as_bytes()).unwrap();
-    gzip.finish().unwrap()
-}
-
 /// The two hours; the first two times that anything is asked for, the server is too busy for so many seconds.
 async fn busy_at_first(seconds: &'static str) -> Site {
-    let hours = EVENTS.map(|text| Stored::new(&gzip(text), "\"of the hour\""));
+    let hours = EVENTS.map(|text| Stored::new(&gzip(text.as_bytes()), "\"of the hour\""));
     let asked = std::sync::atomic::AtomicUsize::new(0);
     Site::start(move |request| match request.path.as_str() {
         _ if asked.fetch_add(1, std::sync::atomic::Ordering::SeqCst) < 2 => {
@@ -87,14 +81,14 @@ async fn a_server_that_is_busy_is_asked_again_when_it_says(#[case] store: Store)
     assert!(pauses(&run).iter().all(|pause| *pause >= TimeDelta::seconds(2)), "{:?}", pauses(&run));
     let error = &run["attempts"][0]["error"];
     assert!(error["detail"].as_str().unwrap().contains("its server answers 503"), "{run:#}");
-    let bytes = gzip(EVENTS[0]).len();
+    let bytes = gzip(EVENTS[0].as_bytes()).len();
     let source = json!({"path": site.url("/2015-01-01-0.json.gz"), "bytes": bytes, "rows": 2, "modified": null,
                         "etag": "\"of the hour\""});
     assert_eq!((&run["sources"], &run["rows"]["in_scope"]), (&json!([source]), &json!(2)), "{run:#}");
     let of_site = super::field_of(&server.run("second", &hour(1)).await, "sha256");
 
     // The same from the disk.
-    std::fs::write(place.path("2015-01-01-1.json.gz"), gzip(EVENTS[1])).unwrap();
+    std::fs::write(place.path("2015-01-01-1.json.gz"), gzip(EVENTS[1].as_bytes())).unwrap();
     place.pipeline("events", &events_pipeline("%Y-%m-%d-%-H.json.gz", "{}"));
     server.stop().await;
     let run = place.start().await.run("third", &hour(1)).await;

@@ -5,10 +5,8 @@ use super::make::{
     LEASE, claim, content, decide, decided, definition, ended, fail, failed, finish, key, publish, quarantine, request,
     run, submit, submitted,
 };
-use refrain::run::{AttemptOutcome, ClaimToken, Outcome, RunId, State, Totals};
-use refrain::store::{
-    Change, Ended, Fenced, Listing, PartitionFilter, QuarantineFile, QueueDepth, RunFilter, StagingVerdict,
-};
+use refrain::run::{AttemptOutcome, ClaimToken, Outcome, QuarantineFile, RunId, State, Totals};
+use refrain::store::{Change, Ended, Fenced, Listing, PartitionFilter, QueueDepth, RunFilter, StagingVerdict};
 use std::time::Duration;
 use tokio::sync::broadcast;
 

@@ -1,6 +1,7 @@
 //! A partition whose file gets another name, since it is of another format: its folder is swapped, and readers never find both.
 
 use super::*;
+use crate::engine::gzip;
 use refrain::table::{FindingKind, Published};
 use rstest::rstest;
 use std::collections::BTreeSet;
@@ -97,16 +98,10 @@ fn files_of_every_format_are_partitions_and_no_others() {
     assert_eq!(foreign.into_iter().map(|file| file.path).collect::<Vec<_>>(), theirs);
 }
 
-fn gzip(text: &str) -> Vec<u8> {
-    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
-    std::io::Write::write_all(&mut encoder, text.as_bytes()).unwrap();
-    encoder.finish().unwrap()
-}
-
 #[test]
 fn verify_tells_torn_files_of_every_format_and_those_beside_them() {
     let f = Fixture::new();
-    let (gz, zst) = (gzip("a\n1\n"), zstd::encode_all(&b"a\n1\n"[..], 3).unwrap());
+    let (gz, zst) = (gzip(b"a\n1\n"), zstd::encode_all(&b"a\n1\n"[..], 3).unwrap());
     let files: [(&str, &[u8], PartFile); 7] = [
         ("month=2024-01", b"a\n1\n", PartFile::Csv),
         ("month=2024-02", b"a\n1", PartFile::Csv),
