@@ -163,7 +163,8 @@ fn the_errors_and_warnings_of_runs_are_those_of_the_code() {
         }
         let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
         for (before, name, behind) in names(text) {
-            let is_constant = before.ends_with("&'static str = ") && name.contains('-');
+            let is_constant =
+                (before.ends_with("&'static str = ") || before.ends_with(": &str = ")) && name.contains('-');
             if before.ends_with("kind: ") && !behind.starts_with(".to_owned(),\n        title") && is_warning(before) {
                 warnings.insert(name.to_owned());
             } else if before.ends_with("kind: ") || has_title(behind) || is_constant {
