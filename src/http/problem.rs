@@ -102,7 +102,7 @@ pub enum Problem {
         /// What was asked for.
         as_of: String,
     },
-    /// The partition can be had in none of the formats that the request takes.
+    /// What is asked for can be had in none of the formats that the request takes.
     NotAcceptable {
         /// The media types that there are.
         available: Vec<&'static str>,
@@ -118,6 +118,8 @@ pub enum Problem {
     },
     /// As many files are read for clients as may be.
     TooManyReaders(String),
+    /// As many streams of events are open as may be.
+    TooManyStreams(usize),
     /// The warehouse cannot be read.
     FilesUnavailable,
     /// The path has no such method.
@@ -209,9 +211,7 @@ impl Problem {
             Problem::MethodNotAllowed => {
                 (S::METHOD_NOT_ALLOWED, "method-not-allowed", "The path does not have this method")
             }
-            Problem::NotAcceptable { .. } => {
-                (S::NOT_ACCEPTABLE, "not-acceptable", "The partition does not come in that format")
-            }
+            Problem::NotAcceptable { .. } => (S::NOT_ACCEPTABLE, "not-acceptable", "It does not come in that format"),
             Problem::RangeNotSatisfiable(_) => {
                 (S::RANGE_NOT_SATISFIABLE, "range-not-satisfiable", "The file ends before the range")
             }
@@ -219,6 +219,7 @@ impl Problem {
                 (S::SERVICE_UNAVAILABLE, "file-differs", "The file is not the one that the catalog has")
             }
             Problem::TooManyReaders(_) => (S::SERVICE_UNAVAILABLE, "too-many-readers", "Too many files are being read"),
+            Problem::TooManyStreams(_) => (S::SERVICE_UNAVAILABLE, "too-many-streams", "Too many streams are open"),
             Problem::FilesUnavailable => (S::SERVICE_UNAVAILABLE, "files-unavailable", "The warehouse cannot be read"),
             Problem::SlowBody(_) => (S::REQUEST_TIMEOUT, "slow-body", "The body did not arrive in time"),
             Problem::InvalidState { .. } => (S::CONFLICT, "invalid-state", "The run's state does not allow it"),
@@ -308,6 +309,11 @@ impl Problem {
                  moment, or others have changed it; ask again, and where it stays so, `refrain verify` says what is wrong"
             ),
             Problem::TooManyReaders(text) => format!("{text}; ask again when one of them has ended"),
+            Problem::TooManyStreams(max) => {
+                format!(
+                    "found {max} streams of events, which is the limit; come back, or ask for the run with ?wait=30"
+                )
+            }
             Problem::FilesUnavailable => "the log has the cause under the request id".to_owned(),
             Problem::Internal => "the log has the cause under the request id".to_owned(),
             Problem::Unavailable => {
@@ -373,6 +379,7 @@ impl Problem {
                 | P::TimedOut(_)
                 | P::FileDiffers { .. }
                 | P::TooManyReaders(_)
+                | P::TooManyStreams(_)
                 | P::FilesUnavailable
         );
         passes.then_some(1)
