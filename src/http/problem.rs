@@ -1,8 +1,9 @@
 //! Errors as RFC 9457 problem details. Nothing but this file knows an error's status.
 
-use super::{Check, FilesError, REQUEST_ID};
+mod withheld;
+
+use super::{Check, REQUEST_ID};
 use crate::run::{RunId, State, Unmet};
-use crate::store::StoreError;
 use axum::Json;
 use axum::extract::Request;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -420,43 +421,6 @@ impl Problem {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         self.render(None)
-    }
-}
-
-impl From<StoreError> for Problem {
-    /// Withholds the store's words, which go to the log under the request's span.
-    fn from(error: StoreError) -> Self {
-        match error {
-            full if full.is_for_want_of_room() => {
-                tracing::error!(error = %full, "the database has no room");
-                Problem::NoRoom
-            }
-            StoreError::Unavailable(cause) => {
-                tracing::warn!(error = %cause, "the database did not answer a request");
-                Problem::Unavailable
-            }
-            other => {
-                tracing::error!(error = %other, "the database could not serve a request");
-                Problem::Internal
-            }
-        }
-    }
-}
-
-impl From<FilesError> for Problem {
-    /// Withholds what the disk and the engine say, which goes to the log under the request's span.
-    fn from(error: FilesError) -> Self {
-        match error {
-            FilesError::Busy(text) => Problem::TooManyReaders(text),
-            FilesError::Unavailable(cause) => {
-                tracing::warn!(error = cause, "the warehouse cannot be read");
-                Problem::FilesUnavailable
-            }
-            FilesError::UnknownColumns(cause) | FilesError::Unreadable(cause) => {
-                tracing::error!(error = cause, "a partition's file cannot be read");
-                Problem::Internal
-            }
-        }
     }
 }
 

@@ -4,8 +4,8 @@ use crate::partition::PartitionKey;
 use crate::run::{CatalogEntry, ClaimToken, HistoryEntry, Quarantine, Run, RunId, RunSummary, Scope, State, Totals};
 use crate::store::tx::{Tx, json, values};
 use crate::store::{
-    AsOf, Glance, Listing, PartitionFilter, QuarantineFile, QueueDepth, RunFilter, StagingVerdict, StoreError, StoreResult,
-    StoredDefinition, rows,
+    AsOf, Glance, Listing, PartitionFilter, QuarantineFile, QueueDepth, RunFilter, StagingVerdict, StoreError,
+    StoreResult, StoredDefinition, rows,
 };
 use chrono::{DateTime, Utc};
 use serde::Deserialize;

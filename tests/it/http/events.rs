@@ -40,7 +40,7 @@ impl Stream {
     /// The next event; none where the stream is over.
     async fn next(&mut self) -> Option<Event> {
         while self.here.is_empty() {
-            let frame = tokio::time::timeout(SOON, self.body.frame()).await.expect("nothing came")?.unwrap();
+            let frame = tokio::time::timeout(SOON, self.body.frame()).await.unwrap()?.unwrap();
             self.here.extend(self.reader.take(frame.data_ref().unwrap()));
         }
         self.here.pop_front()
@@ -192,7 +192,7 @@ async fn what_cannot_be_followed_is_refused() {
     let path = format!("/runs/{id}/events");
     app.get(&format!("{path}?wait=1")).await.problem(400, "invalid-parameter");
     let refused = Request::get(&path).header("accept", "application/json, text/event-stream;q=0").body(Body::empty());
-    let refused = tokio::time::timeout(SOON, app.send(refused.unwrap())).await.expect("it is a stream");
+    let refused = tokio::time::timeout(SOON, app.send(refused.unwrap())).await.unwrap();
     let refused = refused.problem(406, "not-acceptable");
     assert_eq!(refused["available"], json!(["text/event-stream"]));
     for taken in ["*/*", "text/*", "text/html, text/event-stream"] {
@@ -308,7 +308,7 @@ async fn a_look_that_breaks_leaves_nobody_waiting() {
     let (router, _) = over(&app, Fault::Panic);
     for _ in 0..2 {
         let asked = Request::get(format!("/runs/{id}?wait=60")).body(Body::empty()).unwrap();
-        let answer = tokio::time::timeout(SOON, send(&router, asked)).await.expect("it waits for ever");
+        let answer = tokio::time::timeout(SOON, send(&router, asked)).await.unwrap();
         answer.problem(500, "internal");
     }
 }

@@ -31,7 +31,7 @@ impl Followed {
     /// The next event; none where the stream is over or has broken off.
     async fn next(&mut self) -> Option<Event> {
         while self.here.is_empty() {
-            let more = tokio::time::timeout(SOON, self.answer.chunk()).await.expect("nothing came").ok()??;
+            let more = tokio::time::timeout(SOON, self.answer.chunk()).await.unwrap().ok()??;
             self.here.extend(self.reader.take(&more));
         }
         self.here.pop_front()
