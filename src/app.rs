@@ -14,7 +14,7 @@ pub use inspect::{Inspected, Inspection, Verdict, check, inspect};
 use crate::config::{DatabaseSettings, Settings, WorkSettings};
 use crate::engine::{ChildEngine, WebSettings};
 use crate::fault::Faults;
-use crate::http::{self, Api, Limits, Pipelines, router};
+use crate::http::{self, Api, Limits, Pipelines, Watches, router};
 use crate::store::{PostgresOptions, PostgresStore, RunStore, SqliteOptions, SqliteStore};
 use crate::table::Warehouse;
 use crate::telemetry;
@@ -125,6 +125,7 @@ pub async fn start(settings: Settings) -> anyhow::Result<Running> {
     let files = files::Files::new(Arc::clone(&store), &settings.database, warehouse.clone(), limits)?;
     let api = Api {
         store: Arc::clone(&store),
+        watches: Watches::new(Arc::clone(&store), limits.max_event_streams),
         pipelines: pipelines.current(),
         files: Arc::new(files),
         limits: Limits {
@@ -134,6 +135,9 @@ pub async fn start(settings: Settings) -> anyhow::Result<Running> {
             default_page: limits.max_page.min(Limits::default().default_page),
             max_wait_seconds: limits.max_wait_seconds,
             request_timeout_seconds: limits.request_timeout_seconds,
+            max_event_streams: limits.max_event_streams,
+            max_event_stream_seconds: limits.max_event_stream_seconds,
+            event_heartbeat_seconds: Limits::default().event_heartbeat_seconds,
         },
         foresight: foresight::foresight(&source_root(&settings.work)?),
         readiness: health::readiness(store, warehouse, &pipelines, &settings.work),
@@ -143,7 +147,9 @@ pub async fn start(settings: Settings) -> anyhow::Result<Running> {
     };
     let ending = shutdown.clone();
     tasks.spawn("http", async move {
-        let served = axum::serve(listener, router(api)).with_graceful_shutdown(ending.cancelled_owned());
+        // Otherwise each connection had a copy of every route.
+        let service = router(api).into_make_service();
+        let served = axum::serve(listener, service).with_graceful_shutdown(ending.cancelled_owned());
         if let Err(error) = served.await {
             tracing::error!(%error, "the HTTP server ended");
         }

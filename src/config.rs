@@ -69,13 +69,20 @@ pub struct LimitSettings {
     #[arg(long, env = "REFRAIN_MAX_PAGE", default_value_t = 1_000, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub max_page: u32,
-    /// The longest wait for a run's end, in seconds.
+    /// The longest wait for a run's end, in seconds; who asks for more waits so long.
     #[arg(long, env = "REFRAIN_MAX_WAIT_SECONDS", default_value_t = 60, value_name = "SECONDS")]
     pub max_wait_seconds: u32,
     /// The longest time that a request may take beside its wait, in seconds.
     #[arg(long, env = "REFRAIN_REQUEST_TIMEOUT_SECONDS", default_value_t = 30, value_name = "SECONDS")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     pub request_timeout_seconds: u64,
+    /// The most streams of a run's events at the same time.
+    #[arg(long, env = "REFRAIN_MAX_EVENT_STREAMS", default_value_t = 1_000, value_name = "N")]
+    pub max_event_streams: usize,
+    /// How long a stream of events goes on, in seconds; then its client comes back and goes on where it was.
+    #[arg(long, env = "REFRAIN_MAX_EVENT_STREAM_SECONDS", default_value_t = 3_600, value_name = "SECONDS")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    pub max_event_stream_seconds: u64,
     /// The most partition files whose rows are read for clients at the same time, each by a process of its own.
     #[arg(long, env = "REFRAIN_MAX_READERS", default_value_t = 4, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=256))]
@@ -189,6 +196,8 @@ impl Settings {
                 max_page: 1_000,
                 max_wait_seconds: 60,
                 request_timeout_seconds: 30,
+                max_event_streams: 1_000,
+                max_event_stream_seconds: 3_600,
                 max_readers: 4,
                 reader_memory_mb: 1_024,
             },

@@ -4,6 +4,7 @@ mod fingerprint;
 mod outcome;
 mod part_file;
 mod precondition;
+mod progress;
 mod report;
 mod retry;
 mod totals;
@@ -12,7 +13,8 @@ pub use fingerprint::{Asked, AskedPartitions, Fingerprint, Labels, OnOverlap, On
 pub use outcome::{Action, Base, Decided, ForeignFiles, Outcome, decide};
 pub use part_file::PartFile;
 pub use precondition::{Expected, Preconditions, Unmet, precondition_failed};
-pub use report::{Progress, Quarantine, QuarantineFile, RowCounts, SourceFile, Stage, StagedPartition, Warning};
+pub use progress::{Pace, Progress, Stage};
+pub use report::{Quarantine, QuarantineFile, RowCounts, SourceFile, StagedPartition, Warning};
 pub use retry::{FailureClass, RetryPolicy, RetryRule};
 pub use totals::{Fold, Measured, Scalar, Totals, decimal_text};
 

@@ -71,9 +71,15 @@ impl Watch {
         }
         let line = progress(run);
         let count = |name: &str| run["progress"][name].as_u64().unwrap_or(0);
-        let (read, rows) = (count("rows_read"), count("rows"));
-        self.bar.set_length(rows.max(read).max(1));
-        self.bar.set_position(if state(run) == "committing" { rows.max(read).max(1) } else { read });
+        let (done, of) = match (state(run), run["progress"]["stage"].as_str()) {
+            ("committing", _) => (count("partitions_published"), count("partitions")),
+            (_, Some("staging")) if count("bytes_read") >= count("bytes") => {
+                (count("partitions_staged"), count("partitions"))
+            }
+            _ => (count("bytes_read"), count("bytes")),
+        };
+        self.bar.set_length(of.max(done).max(1));
+        self.bar.set_position(done);
         // Rows alone are no step: nobody wants a line for each second of a night.
         let step = format!("{} {} {}", stage(run), count("partitions_staged"), run["error"]["detail"]);
         if self.bar.is_hidden() && step != self.step {

@@ -61,9 +61,24 @@ pub(super) fn run(run: &Value, paint: Paint) -> String {
 pub(super) fn progress(run: &Value) -> String {
     let count = |name: &str| thousands(&run["progress"][name].as_u64().unwrap_or(0).to_string());
     let mut line = stage(run);
-    if state(run) == "running" {
-        let _ = write!(line, ", {} of {} rows read", count("rows_read"), count("rows"));
-        let _ = write!(line, ", {} of {} partitions staged", count("partitions_staged"), count("partitions"));
+    match state(run) {
+        "running" => {
+            let _ = write!(
+                line,
+                ", {} of {} files and {} rows read",
+                count("files_read"),
+                count("files"),
+                count("rows_read")
+            );
+            let _ = write!(line, ", {} of {} partitions staged", count("partitions_staged"), count("partitions"));
+        }
+        "committing" => {
+            let _ = write!(line, ", {} of {} partitions published", count("partitions_published"), count("partitions"));
+        }
+        _ => {}
+    }
+    if let Some(end) = time(&run["progress"]["estimated_end"]).filter(|_| !super::has_ended(run)) {
+        let _ = write!(line, ", {} left for that", lasting((end - Utc::now()).num_milliseconds()));
     }
     if waits_for_its_time(run) {
         let _ = write!(line, ", not before {}", moment(&run["not_before"]));
@@ -248,7 +263,12 @@ fn took(run: &Value) -> String {
     let (Some(from), Some(to)) = (time(&run["started_at"]), time(&run["ended_at"])) else {
         return NOTHING.to_owned();
     };
-    let millis = (to - from).num_milliseconds().max(0);
+    lasting((to - from).num_milliseconds())
+}
+
+/// A time for people.
+fn lasting(millis: i64) -> String {
+    let millis = millis.max(0);
     match millis / 1000 {
         0..60 => format!("{}.{} s", millis / 1000, millis % 1000 / 100),
         seconds @ 60..3600 => format!("{} min {:02} s", seconds / 60, seconds % 60),

@@ -15,7 +15,6 @@ use std::io::{BufRead, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{ExitCode, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -25,7 +24,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// How often the child tells how many rows it has read.
+/// How often the child tells how much it has read.
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 /// How long a child that ended its output may take to end itself.
 const DYING: Duration = Duration::from_secs(2);
@@ -204,7 +203,7 @@ pub fn serve_child() -> ExitCode {
     let Ok(faults) = Faults::from_environment() else { return ExitCode::from(2) };
     let speaker = Arc::new(Speaker { faults, ..Speaker::default() });
     let telling = Arc::clone(&speaker);
-    std::thread::spawn(move || telling.tell_rows_read());
+    std::thread::spawn(move || telling.tell_what_is_read());
     let compute = std::panic::AssertUnwindSafe(|| polars::compute(&request.job, speaker.as_ref()));
     let answer = match std::panic::catch_unwind(compute) {
         Ok(Ok(report)) => Message::Report(Box::new(report)),
@@ -266,7 +265,7 @@ pub(super) fn limit_memory(megabytes: u64) {
 /// Says what the engine has to say, one JSON line after the other.
 #[derive(Default)]
 struct Speaker {
-    rows_read: Arc<AtomicU64>,
+    counts: Arc<polars::Counts>,
     last: Mutex<Option<Progress>>,
     faults: Faults,
 }
@@ -282,15 +281,15 @@ impl Speaker {
         }
     }
 
-    fn tell_rows_read(&self) {
-        let mut told = 0;
+    fn tell_what_is_read(&self) {
         loop {
             std::thread::sleep(PROGRESS_EVERY);
-            let rows = self.rows_read.load(Ordering::Relaxed);
-            let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            if let Some(progress) = last.filter(|_| rows != told) {
-                told = rows;
-                self.say(&Message::Progress(Progress { rows_read: rows, ..progress }));
+            let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(progress) = last.as_mut()
+                && self.counts.tell(progress)
+            {
+                // Under the lock, so that nothing older is said after something newer.
+                self.say(&Message::Progress(progress.clone()));
             }
         }
     }
@@ -298,9 +297,10 @@ impl Speaker {
 
 impl polars::Listener for Speaker {
     fn at(&self, progress: &Progress) {
-        let progress = Progress { rows_read: self.rows_read.load(Ordering::Relaxed), ..progress.clone() };
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(progress.clone());
-        self.say(&Message::Progress(progress));
+        let mut progress = progress.clone();
+        self.counts.tell(&mut progress);
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        self.say(&Message::Progress(last.insert(progress).clone()));
     }
 
     fn step(&self, name: &str) -> Result<(), EngineError> {
@@ -308,7 +308,7 @@ impl polars::Listener for Speaker {
         reached.map_err(|failed| service_failure("fault", "A fault was asked for", failed.to_string()))
     }
 
-    fn rows_read(&self) -> Arc<AtomicU64> {
-        Arc::clone(&self.rows_read)
+    fn counts(&self) -> Arc<polars::Counts> {
+        Arc::clone(&self.counts)
     }
 }

@@ -7,6 +7,7 @@ mod books;
 mod checkpoints;
 mod contract;
 mod convert;
+mod counts;
 mod exact;
 mod extract;
 mod fetch;
@@ -36,6 +37,7 @@ use crate::run::{Progress, RunError, Scope, Stage, StagedPartition, Totals};
 use ::polars::prelude as pl;
 use books::{Books, Intake};
 use checkpoints::{Checkpoints, SliceReport};
+use counts::FileCount;
 use files::{LookedAt, SourceFiles, Stamp};
 use quarantine::Row;
 use rows::Rows;
@@ -43,18 +45,18 @@ use sorting::Sorter;
 use split::{sorted, split};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
+pub(super) use counts::Counts;
 pub(super) use extract::extract;
 
-/// Hears how far the attempt is; `rows_read` moves by itself while rows are read.
+/// Hears how far the attempt is.
 pub(super) trait Listener {
     /// The attempt is here now.
     fn at(&self, progress: &Progress);
     /// The attempt passes a named step; an error makes the step fail.
     fn step(&self, name: &str) -> Result<(), EngineError>;
-    /// The count of rows read, to be looked at while [`Stage::Scanning`] goes on.
-    fn rows_read(&self) -> Arc<AtomicU64>;
+    /// What is read, to be looked at while [`Stage::Scanning`] goes on.
+    fn counts(&self) -> Arc<Counts>;
 }
 
 /// Computes a job in this process. What it says of URLs it says without their queries.
@@ -195,6 +197,7 @@ impl Attempt<'_> {
         let slices = plan.slices(&self.job.scope, &bytes, self.job.slice_source_bytes);
         let cut = slices.len() > 1;
         let mut out = Vec::new();
+        self.progress.files = 0;
         for slice in slices {
             let stamps: Vec<Stamp> = slice.files.iter().filter_map(|f| stamps.get(f.path.as_str())).cloned().collect();
             let taken = if cut { self.checkpoints.take(&slice, &stamps, self.staged)? } else { None };
@@ -210,6 +213,10 @@ impl Attempt<'_> {
                 }
                 None => Work::ToDo(None),
             };
+            if let Work::ToDo(_) = work {
+                self.progress.files += stamps.len() as u64;
+                self.progress.bytes += stamps.iter().map(Stamp::bytes).sum::<u64>();
+            }
             out.push(Part { slice, stamps, work });
         }
         self.progress.partitions = self.progress.partitions_taken_over;
@@ -288,10 +295,13 @@ fn judged(
     let mut frames = Vec::new();
     for (index, file) in files.iter().enumerate() {
         let reading = query::reading(definition, file);
+        // Those of text files were counted when they were read.
+        let count = (!file.is_text()).then(|| Arc::new(FileCount::new(listener.counts(), file.bytes(), file.rows())));
         for (values, rows) in &reading.placed {
             books.enter_placed(definition, &file.planned.path, values, *rows);
+            count.iter().for_each(|count| count.add(*rows));
         }
-        let scans = query::scan(definition, file, index, &reading.stretches, &listener.rows_read());
+        let scans = query::scan(definition, file, index, &reading.stretches, count.as_ref());
         frames.extend(scans.map_err(|e| engine_error(&e))?);
     }
     if frames.is_empty() {

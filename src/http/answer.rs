@@ -4,19 +4,40 @@ use super::problem::Problem;
 use crate::run::hex;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
+/// A JSON body under the tag of its bytes, made once for all to whom it is sent.
+#[derive(Debug, Clone)]
+pub(super) struct Made {
+    /// The body.
+    pub(super) bytes: Bytes,
+    tag: String,
+}
+
+impl Made {
+    /// Of what is to be sent.
+    pub(super) fn of<T: Serialize>(body: &T) -> Result<Self, Problem> {
+        let bytes = encode(body)?;
+        let tag = format!("\"{}\"", digest(&bytes));
+        Ok(Self { bytes: bytes.into(), tag })
+    }
+
+    /// The answer to one of them.
+    pub(super) fn answer(&self, status: StatusCode, request: &HeaderMap) -> Response {
+        tagged(status, request, &self.tag, self.bytes.clone())
+    }
+}
+
 /// A JSON body under the tag of its bytes.
 pub(super) fn json<T: Serialize>(status: StatusCode, request: &HeaderMap, body: &T) -> Result<Response, Problem> {
-    let bytes = encode(body)?;
-    let tag = format!("\"{}\"", digest(&bytes));
-    Ok(tagged(status, request, &tag, bytes))
+    Ok(Made::of(body)?.answer(status, request))
 }
 
 /// A JSON body under this tag.
 pub(super) fn json_tagged<T: Serialize>(request: &HeaderMap, tag: &str, body: &T) -> Result<Response, Problem> {
-    Ok(tagged(StatusCode::OK, request, tag, encode(body)?))
+    Ok(tagged(StatusCode::OK, request, tag, encode(body)?.into()))
 }
 
 /// The sha256 of these bytes, in hex.
@@ -31,7 +52,7 @@ fn encode<T: Serialize>(body: &T) -> Result<Vec<u8>, Problem> {
     })
 }
 
-fn tagged(status: StatusCode, request: &HeaderMap, tag: &str, body: Vec<u8>) -> Response {
+fn tagged(status: StatusCode, request: &HeaderMap, tag: &str, body: Bytes) -> Response {
     if_known(request, tag).filter(|_| status == StatusCode::OK).unwrap_or_else(|| {
         let kind = [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))];
         with_tag((status, kind, body).into_response(), tag)

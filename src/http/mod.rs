@@ -1,5 +1,6 @@
 //! The HTTP interface: the router, what it needs, and its limits.
 
+mod accept;
 mod answer;
 mod body;
 mod data;
@@ -33,7 +34,7 @@ use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
 pub use data::{FilesError, OpenedFile, PartitionFiles, RowStream, RowsAs, RowsAsked};
-pub use runs::{IfFailed, PartitionAsked, PartitionsAsked, RangeAsked, SubmitRequest};
+pub use runs::{IfFailed, PartitionAsked, PartitionsAsked, RangeAsked, SubmitRequest, Watches};
 
 /// Counts requests by `method`, `route` and `status`.
 pub const METRIC_REQUESTS: &str = "refrain_http_requests_total";
@@ -95,6 +96,12 @@ pub struct Limits {
     pub max_wait_seconds: u32,
     /// The longest time for a body, and for an answer beside the wait.
     pub request_timeout_seconds: u64,
+    /// The most streams of events at the same time.
+    pub max_event_streams: usize,
+    /// How long a stream of events goes on.
+    pub max_event_stream_seconds: u64,
+    /// How long a stream of events is silent before it says that it is there.
+    pub event_heartbeat_seconds: u64,
 }
 
 impl Default for Limits {
@@ -106,6 +113,9 @@ impl Default for Limits {
             default_page: 100,
             max_wait_seconds: 60,
             request_timeout_seconds: 30,
+            max_event_streams: 1_000,
+            max_event_stream_seconds: 3_600,
+            event_heartbeat_seconds: 15,
         }
     }
 }
@@ -115,6 +125,8 @@ impl Default for Limits {
 pub struct Api {
     /// The run store.
     pub store: Arc<dyn RunStore>,
+    /// Who waits for runs of that store.
+    pub watches: Watches,
     /// The pipelines as they are now; all of them are exchanged at once when their files are read again.
     pub pipelines: watch::Receiver<Arc<Pipelines>>,
     /// The files of partitions.
@@ -184,6 +196,8 @@ async fn no_such_path() -> impl IntoResponse {
         title = "Refrain",
         description = "Runs partitioned ETL jobs so that running one twice is the same as running it once.",
     ),
+    // Described in words where it is sent.
+    components(schemas(wire::StateView<'_>)),
     tags(
         (name = "runs", description = "Requests to rebuild partitions, and what became of them"),
         (name = "pipelines", description = "The definitions, and what their tables hold now"),

@@ -1,8 +1,9 @@
 //! Errors as RFC 9457 problem details. Nothing but this file knows an error's status.
 
-use super::{Check, FilesError, REQUEST_ID};
+mod withheld;
+
+use super::{Check, REQUEST_ID};
 use crate::run::{RunId, State, Unmet};
-use crate::store::StoreError;
 use axum::Json;
 use axum::extract::Request;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -102,7 +103,7 @@ pub enum Problem {
         /// What was asked for.
         as_of: String,
     },
-    /// The partition can be had in none of the formats that the request takes.
+    /// What is asked for can be had in none of the formats that the request takes.
     NotAcceptable {
         /// The media types that there are.
         available: Vec<&'static str>,
@@ -118,6 +119,8 @@ pub enum Problem {
     },
     /// As many files are read for clients as may be.
     TooManyReaders(String),
+    /// As many streams of events are open as may be.
+    TooManyStreams(usize),
     /// The warehouse cannot be read.
     FilesUnavailable,
     /// The path has no such method.
@@ -209,9 +212,7 @@ impl Problem {
             Problem::MethodNotAllowed => {
                 (S::METHOD_NOT_ALLOWED, "method-not-allowed", "The path does not have this method")
             }
-            Problem::NotAcceptable { .. } => {
-                (S::NOT_ACCEPTABLE, "not-acceptable", "The partition does not come in that format")
-            }
+            Problem::NotAcceptable { .. } => (S::NOT_ACCEPTABLE, "not-acceptable", "It does not come in that format"),
             Problem::RangeNotSatisfiable(_) => {
                 (S::RANGE_NOT_SATISFIABLE, "range-not-satisfiable", "The file ends before the range")
             }
@@ -219,6 +220,7 @@ impl Problem {
                 (S::SERVICE_UNAVAILABLE, "file-differs", "The file is not the one that the catalog has")
             }
             Problem::TooManyReaders(_) => (S::SERVICE_UNAVAILABLE, "too-many-readers", "Too many files are being read"),
+            Problem::TooManyStreams(_) => (S::SERVICE_UNAVAILABLE, "too-many-streams", "Too many streams are open"),
             Problem::FilesUnavailable => (S::SERVICE_UNAVAILABLE, "files-unavailable", "The warehouse cannot be read"),
             Problem::SlowBody(_) => (S::REQUEST_TIMEOUT, "slow-body", "The body did not arrive in time"),
             Problem::InvalidState { .. } => (S::CONFLICT, "invalid-state", "The run's state does not allow it"),
@@ -308,6 +310,11 @@ impl Problem {
                  moment, or others have changed it; ask again, and where it stays so, `refrain verify` says what is wrong"
             ),
             Problem::TooManyReaders(text) => format!("{text}; ask again when one of them has ended"),
+            Problem::TooManyStreams(max) => {
+                format!(
+                    "found {max} streams of events, which is the limit; come back, or ask for the run with ?wait=30"
+                )
+            }
             Problem::FilesUnavailable => "the log has the cause under the request id".to_owned(),
             Problem::Internal => "the log has the cause under the request id".to_owned(),
             Problem::Unavailable => {
@@ -373,6 +380,7 @@ impl Problem {
                 | P::TimedOut(_)
                 | P::FileDiffers { .. }
                 | P::TooManyReaders(_)
+                | P::TooManyStreams(_)
                 | P::FilesUnavailable
         );
         passes.then_some(1)
@@ -413,43 +421,6 @@ impl Problem {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         self.render(None)
-    }
-}
-
-impl From<StoreError> for Problem {
-    /// Withholds the store's words, which go to the log under the request's span.
-    fn from(error: StoreError) -> Self {
-        match error {
-            full if full.is_for_want_of_room() => {
-                tracing::error!(error = %full, "the database has no room");
-                Problem::NoRoom
-            }
-            StoreError::Unavailable(cause) => {
-                tracing::warn!(error = %cause, "the database did not answer a request");
-                Problem::Unavailable
-            }
-            other => {
-                tracing::error!(error = %other, "the database could not serve a request");
-                Problem::Internal
-            }
-        }
-    }
-}
-
-impl From<FilesError> for Problem {
-    /// Withholds what the disk and the engine say, which goes to the log under the request's span.
-    fn from(error: FilesError) -> Self {
-        match error {
-            FilesError::Busy(text) => Problem::TooManyReaders(text),
-            FilesError::Unavailable(cause) => {
-                tracing::warn!(error = cause, "the warehouse cannot be read");
-                Problem::FilesUnavailable
-            }
-            FilesError::UnknownColumns(cause) | FilesError::Unreadable(cause) => {
-                tracing::error!(error = cause, "a partition's file cannot be read");
-                Problem::Internal
-            }
-        }
     }
 }
 

@@ -1,70 +1,10 @@
-//! What an attempt tells of itself: its progress, and the books of promise 5.
+//! What an attempt tells of itself when it is done: the books of promise 5, and what it made.
 
 use super::{ClaimToken, RunId, Totals};
 use crate::partition::PartitionKey;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-
-/// What an attempt is doing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Stage {
-    /// Claimed, nothing read yet.
-    Claimed,
-    /// Listing the source files and looking at their schemas.
-    Listing,
-    /// Reading and aggregating.
-    Scanning,
-    /// Writing partition files into staging.
-    Staging,
-    /// Moving files into the table.
-    Publishing,
-    /// Ended.
-    Done,
-}
-
-/// How far an attempt is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Progress {
-    /// What it is doing.
-    pub stage: Stage,
-    /// Source files looked at.
-    pub files: u64,
-    /// Rows of those files.
-    pub rows: u64,
-    /// Rows read so far.
-    pub rows_read: u64,
-    /// Partitions to stage.
-    pub partitions: u64,
-    /// Partitions staged so far.
-    pub partitions_staged: u64,
-    /// Partitions staged that were taken over from an earlier attempt.
-    #[serde(default)]
-    pub partitions_taken_over: u64,
-    /// Partitions published so far.
-    pub partitions_published: u64,
-    /// Why publishing waits, where it does.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub waiting_for: Option<String>,
-}
-
-impl Progress {
-    /// Nothing done yet, at `stage`.
-    pub fn at(stage: Stage) -> Self {
-        Self {
-            stage,
-            files: 0,
-            rows: 0,
-            rows_read: 0,
-            partitions: 0,
-            partitions_staged: 0,
-            partitions_taken_over: 0,
-            partitions_published: 0,
-            waiting_for: None,
-        }
-    }
-}
 
 /// The books of a run: `read = in_scope + out_of_scope + filtered + rejected`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

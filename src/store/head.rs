@@ -79,12 +79,7 @@ impl Head {
     pub(super) fn succeed(&mut self, partitions: u64, now: DateTime<Utc>) {
         self.error = None;
         if let Some(progress) = &mut self.progress {
-            progress.stage = Stage::Done;
-            progress.rows_read = progress.rows.max(progress.rows_read);
-            progress.partitions = partitions;
-            progress.partitions_staged = partitions;
-            progress.partitions_published = partitions;
-            progress.waiting_for = None;
+            progress.complete(partitions);
         }
         self.let_go();
         self.state = State::Succeeded;
@@ -123,6 +118,9 @@ impl Head {
         self.lease_until = Some(due);
         self.due_at = due;
         self.error = error.cloned();
+        if let Some(progress) = &mut self.progress {
+            progress.estimated_end = None;
+        }
     }
 
     /// `committing` -> `queued`: what was decided cannot be published.
@@ -205,6 +203,9 @@ impl Head {
         self.state = state;
         self.error = error;
         self.ended_at = Some(now);
+        if let Some(progress) = &mut self.progress {
+            progress.rest();
+        }
     }
 
     fn count(&mut self, class: Option<FailureClass>) {

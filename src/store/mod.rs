@@ -12,6 +12,7 @@
 
 mod error;
 mod filter;
+mod glance;
 mod head;
 mod postgres;
 mod rows;
@@ -21,6 +22,7 @@ mod steps;
 mod tx;
 
 pub use filter::{AsOf, Listing, PartitionFilter, RunFilter};
+pub use glance::Glance;
 pub use postgres::{PostgresOptions, PostgresStore};
 pub use sqlite::{Clock, SqliteOptions, SqliteStore};
 
@@ -335,8 +337,8 @@ pub trait RunStore: Send + Sync {
     /// accepted now would wait for them.
     async fn overlapping(&self, pipeline: &str, scope: &Scope, limit: u32) -> StoreResult<Vec<(RunId, State)>>;
 
-    /// Where a run is.
-    async fn state(&self, id: RunId) -> StoreResult<Option<State>>;
+    /// Where these runs are, those that there are in any order: what changes of a run before it ends, and little of it.
+    async fn glances(&self, ids: &[RunId]) -> StoreResult<Vec<Glance>>;
 
     /// One run, with its last attempts.
     async fn get(&self, id: RunId) -> StoreResult<Option<Run>>;

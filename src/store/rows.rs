@@ -2,7 +2,7 @@
 
 use super::head::Head;
 use super::tx::{Row, Value, json, unreadable, values};
-use super::{Failures, KnownKey, StoreResult, StoredDefinition};
+use super::{Failures, Glance, KnownKey, StoreResult, StoredDefinition};
 use crate::partition::PartitionKey;
 use crate::run::{
     Asked, Attempt, AttemptOutcome, Base, CatalogEntry, ClaimToken, Decided, DefinitionHash, Fingerprint, ForeignFiles,
@@ -135,6 +135,19 @@ pub(super) fn head_values(head: &Head) -> StoreResult<Vec<Value>> {
         head.started_at,
         head.ended_at,
     ])
+}
+
+pub(super) fn glance(row: &Row) -> StoreResult<Glance> {
+    Ok(Glance {
+        id: run_id(row)?,
+        state: state(row)?,
+        attempt: row.small_count("attempts")?,
+        sequence: row.int("sequence")?,
+        cancel_requested: row.flag("cancel_requested")?,
+        progress: row.optional_json("progress")?,
+        error: row.optional_json("error")?,
+        due_at: row.time("due_at")?,
+    })
 }
 
 pub(super) fn optional_json<T: Serialize>(value: Option<&T>) -> StoreResult<Option<String>> {

@@ -102,8 +102,8 @@ pub(super) struct Statements {
     pub(super) confirm_entries: &'static str,
     /// 1 run, 2 pipeline, 3 list of keys or null for all.
     pub(super) delete_entries: &'static str,
-    /// 1 run.
-    pub(super) run_state: &'static str,
+    /// What changes of runs before they end. 1 list of runs.
+    pub(super) glances: &'static str,
     /// 1 run.
     pub(super) run: &'static str,
     /// 1 run.

@@ -1,7 +1,8 @@
 //! The heartbeat of an attempt: it renews the lease, tells the progress, and stops the attempt when it must.
 
-use crate::run::{ClaimToken, Progress, RunId};
+use crate::run::{ClaimToken, Pace, Progress, RunId};
 use crate::store::{Change, Renewal, RunStore};
+use chrono::Utc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{broadcast, watch};
@@ -48,7 +49,7 @@ impl Heartbeat {
         let stop = CancellationToken::new();
         let (tell, why) = watch::channel(None);
         let Hold { id, token, lease, since } = hold;
-        let beat = Beat { changes, store, id, token, lease, since, progress };
+        let beat = Beat { changes, store, id, token, lease, since, progress, pace: Pace::default() };
         let stopping = stop.clone();
         let task = tokio::spawn(async move {
             let reason = tokio::select! {
@@ -81,6 +82,7 @@ struct Beat {
     lease: Duration,
     since: Instant,
     progress: watch::Receiver<Progress>,
+    pace: Pace,
 }
 
 impl Beat {
@@ -103,7 +105,8 @@ impl Beat {
         loop {
             self.wait(next).await;
             let sent = Instant::now();
-            let progress = self.progress.borrow_and_update().clone();
+            let mut progress = self.progress.borrow_and_update().clone();
+            progress.estimated_end = self.pace.estimate(&progress, Utc::now());
             let left = trusted_until.saturating_duration_since(sent);
             // Not all of it for one try: a network that is back leads to an answer by another connection only.
             let a_try = left.min(Self::LEAST_TRY.max(self.lease / 3));

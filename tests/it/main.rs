@@ -11,6 +11,7 @@ mod proxy;
 mod sample;
 mod service;
 mod site;
+mod sse;
 mod store;
 mod table;
 mod tidy;

@@ -29,7 +29,7 @@ impl Attempt<'_> {
 
     /// Looks at files, reading the text of as many at a time as there are processors.
     pub(super) fn look_at(&mut self, places: Vec<Place>) -> Result<Vec<LookedAt>, EngineError> {
-        let (definition, rows_read) = (self.definition, self.listener.rows_read());
+        let (definition, counts) = (self.definition, self.listener.counts());
         let workers = match definition.source.format {
             Format::Parquet => 1,
             _ => std::thread::available_parallelism().map_or(1, usize::from).min(places.len()),
@@ -37,7 +37,7 @@ impl Attempt<'_> {
         let places = Mutex::new(places.into_iter().enumerate());
         let next = || places.lock().unwrap_or_else(PoisonError::into_inner).next();
         let work = || -> Result<Vec<(usize, LookedAt)>, EngineError> {
-            let one = |(at, place)| Ok((at, LookedAt::open(definition, place, &rows_read)?));
+            let one = |(at, place)| Ok((at, LookedAt::open(definition, place, &counts)?));
             std::iter::from_fn(next).map(one).collect()
         };
         let done: Vec<_> = std::thread::scope(|scope| {

@@ -1,6 +1,7 @@
 //! The source files: listed, looked at by their own schema, and cut to the row groups that matter.
 
 use super::contract::{self, Found};
+use super::counts::Counts;
 use super::scope::Allowed;
 use super::spool::{raw_rows, spool};
 use crate::engine::EngineError;
@@ -25,7 +26,6 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 /// Sources on the local disk and of other servers.
 pub(super) struct SourceFiles<'a> {
@@ -151,12 +151,12 @@ pub(super) struct LookedAt {
 
 impl LookedAt {
     /// Reads a file's schema and holds it against the contract. Text is read into a file of its rows before.
-    pub(super) fn open(definition: &Definition, place: Place, rows_read: &AtomicU64) -> Result<Self, EngineError> {
+    pub(super) fn open(definition: &Definition, place: Place, counts: &Counts) -> Result<Self, EngineError> {
         let Place { planned, allowed, stamp, bytes_at: source, rows_at } = place;
         let bytes = std::fs::metadata(&source).map_err(|e| unreadable(&planned, &e))?.len();
         let (path, faults) = match rows_at {
             Some(rows_at) => {
-                let faults = spool(definition, &planned, &source, &rows_at, rows_read)?;
+                let faults = spool(definition, &planned, &source, &rows_at, counts)?;
                 (rows_at, faults)
             }
             None => (source.clone(), Vec::new()),
@@ -184,6 +184,11 @@ impl LookedAt {
     /// What the lines of a text file say, before anything is made of them.
     pub(super) fn raw_rows(&self, definition: &Definition, lines: &[i64]) -> Result<Vec<RawRow>, EngineError> {
         raw_rows(definition, &self.planned, &self.source, lines)
+    }
+
+    /// Its size.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Its rows.
@@ -258,7 +263,7 @@ mod tests {
         let planned = PlannedFile { path: "a.parquet".to_owned(), serves: Serves::Scope };
         let stamp = Stamp::Local(LocalStamp::of(&path).unwrap());
         let place = Place { planned, allowed: Allowed::All, stamp, bytes_at: path.clone(), rows_at: None };
-        let looked_at = LookedAt::open(&definition, place, &AtomicU64::new(0)).unwrap();
+        let looked_at = LookedAt::open(&definition, place, &Counts::default()).unwrap();
         assert_eq!(looked_at.check_unchanged(), Ok(()));
 
         let told = || looked_at.check_unchanged().unwrap_err().to_string();

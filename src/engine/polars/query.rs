@@ -1,6 +1,7 @@
 //! The query: every row judged once, and grouped by what was judged, its partition and its dimensions.
 
 use super::contract::Found;
+use super::counts::FileCount;
 use super::exact::{map_i128, power_of_ten};
 use super::files::LookedAt;
 use super::lower::{balanced, keep_type, lower};
@@ -12,7 +13,6 @@ use ::polars::io::HiveOptions;
 use ::polars::prelude as pl;
 use ::polars::prelude::lit;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The column of verdicts: [`Verdict::code`].
 pub(super) const VERDICT: &str = "\u{1}verdict";
@@ -118,7 +118,7 @@ pub(super) fn scan(
     file: &LookedAt,
     index: usize,
     stretches: &[(u64, u64)],
-    rows_read: &Arc<AtomicU64>,
+    count: Option<&Arc<FileCount>>,
 ) -> pl::PolarsResult<Vec<pl::LazyFrame>> {
     let whole = stretches == [(0, file.rows())];
     let mut out = Vec::new();
@@ -126,7 +126,7 @@ pub(super) fn scan(
         let frame = open(file, is_numbered(definition, file))?;
         let frame =
             if whole { frame } else { frame.slice(i64::try_from(*offset).unwrap_or(i64::MAX), index_size(*length)) };
-        let carried = Carried { counter: Some(Arc::clone(rows_read)), ..Carried::default() };
+        let carried = Carried { count: count.cloned(), ..Carried::default() };
         out.push(judged(definition, file, index, frame, carried));
     }
     Ok(out)
@@ -154,7 +154,7 @@ pub(super) fn index_size(rows: u64) -> pl::IdxSize {
 #[derive(Default)]
 pub(super) struct Carried {
     /// Counts them as they pass.
-    pub(super) counter: Option<Arc<AtomicU64>>,
+    pub(super) count: Option<Arc<FileCount>>,
     /// Columns of the file, under names of their own.
     pub(super) columns: Vec<pl::Expr>,
     /// Those names.
@@ -173,7 +173,7 @@ pub(super) fn judged(
 ) -> pl::LazyFrame {
     let spec = definition.partition.columns();
     let Brought { mut columns, bad, extras } = brought(definition, file);
-    let Carried { counter, columns: more, mut names, with_bad } = carried;
+    let Carried { count, columns: more, mut names, with_bad } = carried;
     columns.extend(more);
     let mut values: Vec<pl::Expr> = spec
         .iter()
@@ -183,11 +183,11 @@ pub(super) fn judged(
             Some(value_of(definition, p, &contract.data_type).alias(value_name(i)))
         })
         .collect();
-    if let Some((first, counter)) = values.first_mut().zip(counter.filter(|_| !file.is_text())) {
-        // Rows are counted where each passes once; those of text files were counted when they were read.
+    if let Some((first, count)) = values.first_mut().zip(count) {
+        // Rows are counted where each passes once.
         *first = first.clone().map(
             move |column| {
-                counter.fetch_add(column.len() as u64, Ordering::Relaxed);
+                count.add(column.len() as u64);
                 Ok(column)
             },
             keep_type,

@@ -2,6 +2,7 @@
 //! that. So text is judged, grouped and counted like everything else, in bounded memory, and its rows are known before.
 
 use super::contract::broken_file;
+use super::counts::Counts;
 use super::query::{BAD_LINE, LINE};
 use crate::engine::EngineError;
 use crate::engine::error::{service_failure, source_failure};
@@ -14,7 +15,6 @@ use ::polars::prelude::{IntoColumn, NamedFrom};
 use std::fmt::Display;
 use std::fs::File;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Rows of a batch, and of the row group that it becomes.
 const BATCH_ROWS: usize = 16_384;
@@ -28,7 +28,7 @@ pub(super) fn spool(
     planned: &PlannedFile,
     from: &Path,
     to: &Path,
-    rows_read: &AtomicU64,
+    counts: &Counts,
 ) -> Result<Vec<String>, EngineError> {
     let path = shown(&planned.path);
     let mut text = open(definition, planned, from)?;
@@ -43,9 +43,10 @@ pub(super) fn spool(
         .with_statistics(pl::StatisticsOptions::full())
         .batched(&schema(columns))
         .map_err(|e| failed(&e))?;
-    let mut faults = Vec::new();
+    let (mut faults, mut bytes) = (Vec::new(), 0);
     while let Some(batch) = text.next(BATCH_ROWS).map_err(failure)? {
-        rows_read.fetch_add(batch.lines.len() as u64, Ordering::Relaxed);
+        counts.add(text.bytes() - bytes, batch.lines.len() as u64);
+        bytes = text.bytes();
         for fault in batch.faults.iter().take(TOLD_FAULTS - faults.len()) {
             faults.push(told(path, columns, &batch, fault));
         }
@@ -53,6 +54,8 @@ pub(super) fn spool(
         writer.write_batch(&frame).map_err(|e| failed(&e))?;
     }
     writer.finish().map_err(|e| failed(&e))?;
+    counts.add(text.bytes() - bytes, 0);
+    counts.add_file();
     Ok(faults)
 }
 

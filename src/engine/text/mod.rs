@@ -111,6 +111,11 @@ impl TextFile {
         Ok(self.read(max_rows, None)?.map(|(batch, _)| batch))
     }
 
+    /// The bytes of the file that were taken so far, as they lie there.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.lines.bytes()
+    }
+
     /// What the rows of these lines say, which are in order. Reads no further than the last of them.
     pub(crate) fn raw(&mut self, lines: &[i64]) -> Result<Vec<RawRow>, TextError> {
         let mut out = Vec::with_capacity(lines.len());

@@ -1,8 +1,9 @@
-//! Which form of a partition's rows a client wants (RFC 9110, 12.5.1).
+//! Which form of a partition's rows a client wants.
 
 use super::files::RowsAs;
+use crate::http::accept::Accept;
 use crate::run::PartFile;
-use axum::http::{HeaderMap, header};
+use axum::http::HeaderMap;
 
 /// A form in which a partition can be had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,15 +63,13 @@ pub(super) fn forms(file: PartFile, is_cut: bool) -> Vec<Form> {
 
 /// The form that the client likes best, of equal ones the first; none where it takes none of them.
 pub(super) fn choose(request: &HeaderMap, forms: &[Form]) -> Option<Form> {
-    let texts: Vec<&str> =
-        request.get_all(header::ACCEPT).into_iter().filter_map(|value| value.to_str().ok()).collect();
-    let ranges: Vec<Range<'_>> = texts.iter().flat_map(|text| text.split(',')).filter_map(Range::read).collect();
-    if ranges.is_empty() {
+    let accept = Accept::of(request);
+    if accept.is_silent() {
         return forms.first().copied();
     }
     let mut best: Option<(Form, f32)> = None;
     for form in forms {
-        let weight = form.names().iter().map(|name| weight(&ranges, name)).fold(0.0, f32::max);
+        let weight = form.names().iter().map(|name| accept.weight(name)).fold(0.0, f32::max);
         if weight > best.map_or(0.0, |(_, weight)| weight) {
             best = Some((*form, weight));
         }
@@ -78,47 +77,10 @@ pub(super) fn choose(request: &HeaderMap, forms: &[Form]) -> Option<Form> {
     best.map(|(form, _)| form)
 }
 
-/// A range of media types with its weight.
-struct Range<'a> {
-    name: &'a str,
-    weight: f32,
-}
-
-impl<'a> Range<'a> {
-    /// Other parameters than the weight are passed over.
-    fn read(text: &'a str) -> Option<Self> {
-        let mut parts = text.split(';').map(str::trim);
-        let name = parts.next().filter(|name| !name.is_empty())?;
-        let weight = parts.find_map(|part| {
-            let (parameter, value) = part.split_once('=')?;
-            parameter.trim().eq_ignore_ascii_case("q").then(|| value.trim().parse::<f32>().unwrap_or(0.0))
-        });
-        Some(Self { name, weight: weight.unwrap_or(1.0).clamp(0.0, 1.0) })
-    }
-
-    /// How closely it names a media type: 3 for itself, 2 for its kind, 1 for anything; none where it does not.
-    fn closeness(&self, name: &str) -> Option<u8> {
-        let kind = name.split_once('/').map_or(name, |(kind, _)| kind);
-        if self.name.eq_ignore_ascii_case(name) {
-            Some(3)
-        } else if self.name.strip_suffix("/*").is_some_and(|asked| asked.eq_ignore_ascii_case(kind)) {
-            Some(2)
-        } else {
-            (self.name == "*/*").then_some(1)
-        }
-    }
-}
-
-/// What the closest range says.
-fn weight(ranges: &[Range<'_>], name: &str) -> f32 {
-    let close = ranges.iter().filter_map(|range| Some((range.closeness(name)?, range.weight)));
-    close.max_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))).map_or(0.0, |(_, weight)| weight)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use axum::http::HeaderValue;
+    use axum::http::{HeaderValue, header};
 
     fn chosen(accept: &'static str, file: PartFile, is_cut: bool) -> Option<Form> {
         let request = HeaderMap::from_iter([(header::ACCEPT, HeaderValue::from_static(accept))]);

@@ -1,6 +1,7 @@
 //! `POST /runs/{id}/cancel` and `/retry`.
 
-use super::{definition_for_retry, find, location, parse_id, show};
+use super::shown::Shown;
+use super::{definition_for_retry, find, location, parse_id};
 use crate::http::params::Params;
 use crate::http::problem::{Problem, ProblemDetails};
 use crate::http::wire::RunView;
@@ -65,7 +66,7 @@ pub(super) async fn cancel(
         }
     };
     tracing::info!(run.id = %id, "a run was cancelled by request");
-    show(status, None, &find(&api, &id.to_string()).await?)
+    Ok(Shown::of(&find(&api, &id.to_string()).await?)?.answer(status, None))
 }
 
 /// Queues a failed or cancelled run again, as a new attempt, with the pipeline's current definition.
@@ -113,7 +114,7 @@ pub(super) async fn retry(
 
 fn queued(run: &Run) -> Result<Response, Problem> {
     tracing::info!(run.id = %run.id, pipeline = run.pipeline, "queued a run again");
-    let mut response = show(StatusCode::ACCEPTED, None, run)?;
+    let mut response = Shown::of(run)?.answer(StatusCode::ACCEPTED, None);
     if let Some(location) = location(run.id) {
         response.headers_mut().insert(header::LOCATION, location);
     }

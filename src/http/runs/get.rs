@@ -1,7 +1,7 @@
 //! `GET /runs/{id}`: a run as it is, or as it ends.
 
+use super::parse_id;
 use super::wait::Wait;
-use super::{parse_id, show};
 use crate::http::Api;
 use crate::http::params::Params;
 use crate::http::problem::{Problem, ProblemDetails};
@@ -14,7 +14,8 @@ use axum::response::Response;
 #[utoipa::path(get, path = "/runs/{id}", operation_id = "get_run", tag = "runs",
     params(
         ("id" = Uuid, Path, description = "The run's id"),
-        ("wait" = Option<f64>, Query, description = "Seconds to wait for the run's end", minimum = 0, maximum = 60),
+        ("wait" = Option<f64>, Query, description = "Seconds to wait for the run's end; more than the server's limit is cut to it, which is \
+            60 unless `--max-wait-seconds` says otherwise", minimum = 0),
         ("Prefer" = Option<String>, Header, description = "`wait=30` is the same as the parameter"),
         ("If-None-Match" = Option<String>, Header, description = "The tag of an earlier answer"),
     ),
@@ -37,8 +38,7 @@ pub(super) async fn get(
 ) -> Result<Response, Problem> {
     params.only(&["wait"])?;
     let wait = Wait::asked(&params, &headers, &api.limits)?;
-    let run = wait.for_end(&api, parse_id(&id)?).await?;
-    let mut response = show(StatusCode::OK, Some(&headers), &run)?;
+    let mut response = wait.for_end(&api, parse_id(&id)?).await?.answer(StatusCode::OK, Some(&headers));
     wait.mark(&mut response);
     Ok(response)
 }

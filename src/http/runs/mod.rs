@@ -2,24 +2,25 @@
 
 mod ask;
 mod change;
+mod events;
 mod get;
 mod layout;
 mod list;
 mod plan;
+mod shown;
 mod submit;
 mod wait;
+mod watch;
 
 pub use ask::{IfFailed, PartitionAsked, PartitionsAsked, RangeAsked, SubmitRequest};
+pub use watch::Watches;
 
+use super::Api;
 use super::problem::Problem;
-use super::wire::RunView;
-use super::{Api, answer};
 use crate::pipeline::Definition;
 use crate::run::{Mode, Run, RunId};
 use crate::store::StoredDefinition;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
-use axum::response::Response;
-use chrono::Utc;
+use axum::http::HeaderValue;
 use utoipa_axum::{router::OpenApiRouter, routes};
 use uuid::Uuid;
 
@@ -27,24 +28,9 @@ pub(super) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(submit::submit, list::list))
         .routes(routes!(get::get))
+        .routes(routes!(events::events))
         .routes(routes!(change::cancel))
         .routes(routes!(change::retry))
-}
-
-/// An answer that shows a run. `request` are the headers of a GET, whose answer may be 304; none for other methods.
-fn show(status: StatusCode, request: Option<&HeaderMap>, run: &Run) -> Result<Response, Problem> {
-    let none = HeaderMap::new();
-    let mut response = answer::json(status, request.unwrap_or(&none), &RunView::from(run))?;
-    if !run.state.is_ended() {
-        response.headers_mut().insert(header::RETRY_AFTER, retry_after_seconds(run).into());
-    }
-    Ok(response)
-}
-
-/// When it pays to look again: soon, unless the run waits for a retry.
-fn retry_after_seconds(run: &Run) -> u64 {
-    let due_in = (run.due_at - Utc::now()).num_seconds();
-    u64::try_from(due_in).unwrap_or(0).clamp(1, 60)
 }
 
 fn location(run: RunId) -> Option<HeaderValue> {

@@ -1,8 +1,9 @@
 //! `POST /runs`: one key, one run.
 
 use super::ask::{IfFailed, SubmitRequest};
+use super::shown::Shown;
 use super::wait::Wait;
-use super::{definition_for_retry, layout, location, plan, show, stored};
+use super::{definition_for_retry, layout, location, plan, stored};
 use crate::http::params::Params;
 use crate::http::problem::{FieldError, Problem, ProblemDetails};
 use crate::http::wire::{RunOrPlan, RunView};
@@ -38,7 +39,8 @@ const MAX_AHEAD: TimeDelta = TimeDelta::days(366);
         example = "zone_hour/2024-02/scheduled__2024-03-01",
     ),
         ("dry_run" = Option<bool>, Query, description = "Whether to answer what would be done, and to do nothing"),
-        ("wait" = Option<f64>, Query, description = "Seconds to wait for the run's end", minimum = 0, maximum = 60),
+        ("wait" = Option<f64>, Query, description = "Seconds to wait for the run's end; more than the server's limit is cut to it, which is \
+            60 unless `--max-wait-seconds` says otherwise", minimum = 0),
         ("Prefer" = Option<String>, Header, description = "`wait=30` is the same as the parameter"),
     ),
     responses(
@@ -124,8 +126,8 @@ fn read(headers: &HeaderMap, body: &Bytes) -> Result<SubmitRequest, Problem> {
 
 async fn accepted(api: &Api, run: Run, wait: Wait) -> Result<Response, Problem> {
     tracing::info!(run.id = %run.id, pipeline = run.pipeline, "accepted a run");
-    let run = if wait.is_none() { run } else { wait.for_end(api, run.id).await? };
-    let mut response = show(StatusCode::ACCEPTED, None, &run)?;
+    let shown = if wait.is_none() { Arc::new(Shown::of(&run)?) } else { wait.for_end(api, run.id).await? };
+    let mut response = shown.answer(StatusCode::ACCEPTED, None);
     wait.mark(&mut response);
     if let Some(location) = location(run.id) {
         response.headers_mut().insert(header::LOCATION, location);
@@ -197,10 +199,11 @@ async fn replay(api: &Api, request: &SubmitRequest, known: &KnownKey, wait: Wait
         retry(api, &run, request.if_attempt).await?;
         run = stored_run(api, known.run_id).await?;
     }
-    if !wait.is_none() && !run.state.is_ended() {
-        run = wait.for_end(api, run.id).await?;
-    }
-    let mut response = show(StatusCode::OK, None, &run)?;
+    let shown = match wait.is_none() || run.state.is_ended() {
+        true => Arc::new(Shown::of(&run)?),
+        false => wait.for_end(api, run.id).await?,
+    };
+    let mut response = shown.answer(StatusCode::OK, None);
     wait.mark(&mut response);
     response.headers_mut().insert(IDEMPOTENT_REPLAYED, HeaderValue::from_static("true"));
     if let Some(location) = location(run.id) {

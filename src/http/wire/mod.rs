@@ -1,13 +1,15 @@
 //! What answers look like: the domain's values in the shapes and names of the interface.
 
+mod event;
 mod pipeline;
 mod plan;
 mod run;
 mod table;
 
+pub(super) use event::{EventView, StateView};
 pub(super) use pipeline::{PipelineDetail, PipelineList, PipelineSummary};
 pub(super) use plan::{PlanView, Planned, RunOrPlan};
-pub(super) use run::{RunList, RunView, SummaryView};
+pub(super) use run::{ProgressView, RunList, RunView, SummaryView};
 pub(super) use table::{ListOrMissing, MissingList, PartitionDetail, PartitionList};
 
 use crate::partition::PartitionKey;

@@ -180,15 +180,21 @@ struct AttemptView<'a> {
     error: Option<ErrorView<'a>>,
 }
 
-/// How far an attempt is.
+/// How far an attempt is. A file that several slices of a run read counts in each.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Progress)]
-struct ProgressView<'a> {
+pub(in crate::http) struct ProgressView<'a> {
     #[schema(value_type = String, example = "scanning")]
     stage: Stage,
-    /// Source files looked at.
+    /// Source files to read.
     files: u64,
-    /// Rows of those files.
+    /// Of those, how many are read to their end.
+    files_read: u64,
+    /// Their size, as far as it is known before.
+    bytes: u64,
+    /// How many of those bytes are read.
+    bytes_read: u64,
+    /// Their rows: of Parquet known before, of text as soon as they are read.
     rows: u64,
     rows_read: u64,
     /// Partitions to stage.
@@ -200,6 +206,9 @@ struct ProgressView<'a> {
     /// Why publishing waits, where it does.
     #[serde(skip_serializing_if = "Option::is_none")]
     waiting_for: Option<&'a str>,
+    /// When the reading, the staging or the publishing that is under way will be done at its pace so far; null where there is no
+    /// ground to say so. It is never in the past.
+    estimated_end: Option<DateTime<Utc>>,
 }
 
 /// Something that the reader of a run should look at.
@@ -371,13 +380,18 @@ impl<'a> From<&'a Progress> for ProgressView<'a> {
         Self {
             stage: p.stage,
             files: p.files,
-            rows: p.rows,
+            files_read: p.files_read,
+            bytes: p.bytes.max(p.bytes_read),
+            bytes_read: p.bytes_read,
+            rows: p.rows.max(p.rows_read),
             rows_read: p.rows_read,
             partitions: p.partitions,
             partitions_staged: p.partitions_staged,
             partitions_taken_over: p.partitions_taken_over,
             partitions_published: p.partitions_published,
             waiting_for: p.waiting_for.as_deref(),
+            // One that has passed was wrong.
+            estimated_end: p.estimated_end.filter(|end| *end > Utc::now()),
         }
     }
 }

@@ -262,7 +262,10 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         where pipeline = $2 and partition in (
             select p.partition from run_partitions p where p.run_id = $1 and p.outcome = 'cleared' and ($3::json is null or p.partition in (select json_array_elements_text($3::json)))
         )",
-    run_state: r"select state from runs where id = $1",
+    glances: r"
+        select id, state, attempts, sequence, cancel_requested, progress, error, due_at
+        from runs
+        where id in (select json_array_elements_text($1::json)::uuid)",
     run: r"
         select id, principal, idempotency_key, pipeline, mode, asked, state, definition, sequence, cancel_requested, progress, error, rows,
             sources, warnings, quarantine, created_at, started_at, ended_at, due_at

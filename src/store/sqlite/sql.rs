@@ -263,7 +263,10 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         where pipeline = ?2 and partition in (
             select p.partition from run_partitions p where p.run_id = ?1 and p.outcome = 'cleared' and (?3 is null or p.partition in (select value from json_each(?3)))
         )",
-    run_state: r"select state from runs where id = ?1",
+    glances: r"
+        select id, state, attempts, sequence, cancel_requested, progress, error, due_at
+        from runs
+        where id in (select value from json_each(?1))",
     run: r"
         select id, principal, idempotency_key, pipeline, mode, asked, state, definition, sequence, cancel_requested, progress, error, rows,
             sources, warnings, quarantine, created_at, started_at, ended_at, due_at

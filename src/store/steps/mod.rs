@@ -10,7 +10,7 @@ mod submit;
 use super::head::Head;
 use super::tx::{Bus, Tx, values};
 use super::{
-    AsOf, Begun, Cancelled, Change, ClaimRequest, Claimed, Decision, Ended, Fenced, KnownKey, Listing, NewRun,
+    AsOf, Begun, Cancelled, Change, ClaimRequest, Claimed, Decision, Ended, Fenced, Glance, KnownKey, Listing, NewRun,
     PartitionFilter, QueueDepth, Renewal, Retried, RunFilter, RunStore, StagingVerdict, StoreError, StoreResult,
     StoredDefinition, Submitted, rows,
 };
@@ -99,8 +99,8 @@ impl<D: Database> RunStore for D {
         step!(self, Read, |tx| read::overlapping(tx, pipeline, scope, limit))
     }
 
-    async fn state(&self, id: RunId) -> StoreResult<Option<State>> {
-        step!(self, Read, |tx| read::state(tx, id))
+    async fn glances(&self, ids: &[RunId]) -> StoreResult<Vec<Glance>> {
+        step!(self, Read, |tx| read::glances(tx, ids))
     }
 
     async fn get(&self, id: RunId) -> StoreResult<Option<Run>> {

@@ -7,8 +7,8 @@ use crate::run::{
 };
 use crate::store::tx::{Tx, json, values};
 use crate::store::{
-    AsOf, Listing, PartitionFilter, QueueDepth, RunFilter, StagingVerdict, StoreError, StoreResult, StoredDefinition,
-    rows,
+    AsOf, Glance, Listing, PartitionFilter, QueueDepth, RunFilter, StagingVerdict, StoreError, StoreResult,
+    StoredDefinition, rows,
 };
 use chrono::{DateTime, Utc};
 use serde::Deserialize;
@@ -43,8 +43,8 @@ pub(super) async fn overlapping(
     rows.iter().map(|row| Ok((RunId(row.id("id")?), rows::state(row)?))).collect()
 }
 
-pub(super) async fn state(tx: &mut Tx, id: RunId) -> StoreResult<Option<State>> {
-    tx.optional(tx.sql.run_state, values![id]).await?.as_ref().map(rows::state).transpose()
+pub(super) async fn glances(tx: &mut Tx, ids: &[RunId]) -> StoreResult<Vec<Glance>> {
+    tx.rows(tx.sql.glances, values![json(ids)?]).await?.iter().map(rows::glance).collect()
 }
 
 pub(super) async fn run(tx: &mut Tx, id: RunId) -> StoreResult<Option<Run>> {

@@ -7,7 +7,7 @@ use refrain::run::{
     QuarantineFile, Run, RunError, RunId, RunSummary, Scope, State,
 };
 use refrain::store::{
-    AsOf, Begun, Cancelled, Change, ClaimRequest, Claimed, Decision, Ended, Fenced, KnownKey, Listing, NewRun,
+    AsOf, Begun, Cancelled, Change, ClaimRequest, Claimed, Decision, Ended, Fenced, Glance, KnownKey, Listing, NewRun,
     PartitionFilter, QueueDepth, Renewal, Retried, RunFilter, RunStore, StagingVerdict, StoreError, StoreResult,
     StoredDefinition, Submitted,
 };
@@ -101,7 +101,7 @@ passing_on! {
     definitions(hashes: &[DefinitionHash]) -> Vec<StoredDefinition>;
     table_version(pipeline: &str) -> i64;
     overlapping(pipeline: &str, scope: &Scope, limit: u32) -> Vec<(RunId, State)>;
-    state(id: RunId) -> Option<State>;
+    glances(ids: &[RunId]) -> Vec<Glance>;
     staging_verdicts(folders: &[(RunId, Option<ClaimToken>)]) -> Vec<StagingVerdict>;
     quarantine_verdicts(files: &[QuarantineFile]) -> Vec<StagingVerdict>;
     version_as_of(pipeline: &str, moment: AsOf) -> Option<i64>;

@@ -100,3 +100,18 @@ async fn a_later_attempt_takes_over_what_is_still_good() {
     let other = format!("{definition}# the same, said otherwise\nmore = \"count(at)\"\n");
     assert_eq!(made(&bed, next(&other)).await.1.partitions_taken_over, 0);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_that_statistics_place_count_as_read() {
+    let bed = Bed::new();
+    for day in 6..=8 {
+        let noon = format!("2024-01-{day:02}T12:00:00");
+        bed.write(&format!("raw/2024-01-{day:02}.parquet"), file(&[noon.as_str(); 10]));
+    }
+    let job = job(&bed, &pipeline(DAILY, 1, "day_of"), &[7], 0);
+    let (made, progress) = made(&bed, job).await;
+    assert_eq!(made.books(), [30, 10, 20, 0, 0]);
+    assert_eq!((progress.files, progress.files_read), (3, 3));
+    assert_eq!((progress.rows, progress.rows_read), (30, 30));
+    assert!(progress.bytes > 0 && progress.bytes_read == progress.bytes, "{progress:?}");
+}

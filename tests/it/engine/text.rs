@@ -146,6 +146,9 @@ async fn text_in_slices_is_the_same() {
     let (sliced, progress) = Bed::compute(&bed.engine, job).await.unwrap();
     assert_eq!((sliced.digests(), sliced.books()), (whole.digests(), whole.books()));
     assert_eq!((progress.rows, progress.rows_read), (420_000, 420_000));
+    assert_eq!((progress.files, progress.files_read), (sliced.report.sources.len() as u64, progress.files));
+    let bytes: u64 = sliced.report.sources.iter().map(|source| source.bytes).sum();
+    assert_eq!((progress.bytes, progress.bytes_read), (bytes, bytes));
     let left = std::fs::read_dir(staging).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     assert_eq!(
         left.filter(|name| !name.ends_with(".parquet")).collect::<Vec<_>>(),

@@ -7,12 +7,12 @@ use refrain::run::{
     QuarantineFile, Run, RunError, RunId, RunSummary, Scope, State,
 };
 use refrain::store::{
-    AsOf, Begun, Cancelled, Change, ClaimRequest, Claimed, Decision, Ended, Fenced, KnownKey, Listing, NewRun,
+    AsOf, Begun, Cancelled, Change, ClaimRequest, Claimed, Decision, Ended, Fenced, Glance, KnownKey, Listing, NewRun,
     PartitionFilter, QueueDepth, Renewal, Retried, RunFilter, RunStore, StagingVerdict, StoreError, StoreResult,
     StoredDefinition, Submitted,
 };
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 use tokio::sync::broadcast;
 use uuid::Uuid;
@@ -34,17 +34,27 @@ pub(super) enum Fault {
     UnreadableDefinition,
     /// Whole runs can be read once, and listings of partitions never.
     OneRun,
+    /// The database does not answer the second look at runs.
+    AwayAtSecondLook,
+    /// Several runs cannot be looked at together.
+    OneByOne,
 }
 
 pub(super) struct FaultyStore {
     inner: Arc<dyn RunStore>,
     fault: Fault,
     hidden: AtomicBool,
+    looks: AtomicU32,
 }
 
 impl FaultyStore {
     pub(super) fn new(inner: Arc<dyn RunStore>, fault: Fault) -> Self {
-        Self { inner, fault, hidden: AtomicBool::new(false) }
+        Self { inner, fault, hidden: AtomicBool::new(false), looks: AtomicU32::new(0) }
+    }
+
+    /// How often runs were looked at.
+    pub(super) fn looks(&self) -> u32 {
+        self.looks.load(Ordering::SeqCst)
     }
 
     async fn fail(&self) -> StoreResult<()> {
@@ -53,7 +63,11 @@ impl FaultyStore {
             Fault::Corrupt => Err(StoreError::Corrupt("a secret".to_owned())),
             Fault::Panic => panic!("a secret"),
             Fault::Hang => std::future::pending().await,
-            Fault::KeyHiddenOnce | Fault::UnreadableDefinition | Fault::OneRun => Ok(()),
+            Fault::KeyHiddenOnce
+            | Fault::UnreadableDefinition
+            | Fault::OneRun
+            | Fault::AwayAtSecondLook
+            | Fault::OneByOne => Ok(()),
         }
     }
 }
@@ -155,9 +169,15 @@ impl RunStore for FaultyStore {
         self.inner.overlapping(pipeline, scope, limit).await
     }
 
-    async fn state(&self, id: RunId) -> StoreResult<Option<State>> {
+    async fn glances(&self, ids: &[RunId]) -> StoreResult<Vec<Glance>> {
         self.fail().await?;
-        self.inner.state(id).await
+        let look = self.looks.fetch_add(1, Ordering::SeqCst) + 1;
+        match self.fault {
+            Fault::AwayAtSecondLook if look == 2 => return Err(StoreError::Unavailable(sqlx::Error::PoolTimedOut)),
+            Fault::OneByOne if ids.len() > 1 => return Err(StoreError::Corrupt("one of them".to_owned())),
+            _ => {}
+        }
+        self.inner.glances(ids).await
     }
 
     async fn ping(&self) -> StoreResult<()> {

@@ -6,7 +6,7 @@ use axum::body::{Body, Bytes};
 use axum::http::{Method, Request, StatusCode};
 use futures::stream;
 use metrics_exporter_prometheus::PrometheusBuilder;
-use refrain::http::{Check, Limits, METRIC_REQUESTS, router};
+use refrain::http::{Check, Limits, METRIC_REQUESTS, Watches, router};
 use rstest::rstest;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -235,6 +235,7 @@ async fn who_waits_or_knows_the_answer_costs_little() {
 fn router_over(app: &App, fault: Fault) -> axum::Router {
     let mut api = app.api.clone();
     api.store = Arc::new(FaultyStore::new(Arc::clone(&app.store), fault));
+    api.watches = Watches::new(Arc::clone(&api.store), api.limits.max_event_streams);
     api.limits = Limits { request_timeout_seconds: if fault == Fault::Hang { 0 } else { 30 }, ..api.limits };
     router(api)
 }

@@ -4,6 +4,7 @@ mod backfill;
 mod client;
 mod data;
 mod docs;
+mod events;
 mod faulty;
 mod hostile;
 mod layers;
@@ -26,7 +27,7 @@ use chrono::{DateTime, TimeZone, Utc};
 use http_body_util::BodyExt;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use refrain::fault::Faults;
-use refrain::http::{Api, Check, Limits, Pipelines, router};
+use refrain::http::{Api, Check, Limits, Pipelines, Watches, router};
 use refrain::pipeline;
 use refrain::store::{RunStore, SqliteOptions, SqliteStore};
 use serde_json::{Value, json};
@@ -123,6 +124,7 @@ impl App {
         let shelf = Arc::new(Shelf::default());
         let api = Api {
             store: Arc::clone(&store),
+            watches: Watches::new(Arc::clone(&store), limits.max_event_streams),
             files: shelf.clone(),
             pipelines: watch::channel(Arc::new(parsed(pipelines))).1,
             limits,

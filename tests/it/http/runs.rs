@@ -91,9 +91,17 @@ async fn a_wait_ends_with_the_service() {
 
 #[tokio::test]
 async fn a_wait_has_bounds() {
-    let app = App::new().await;
+    let app = App::with(Limits { max_wait_seconds: 1, ..Limits::default() }, &[super::MONTHLY]).await;
     let id = app.accepted("k", &months(&["2024-02"])).await;
-    for bad in ["-1", "61", "NaN", "inf", "soon", ""] {
+    let path = format!("/runs/{id}");
+    let start = Instant::now();
+    let preferred = Request::get(&path).header("prefer", "wait=600").body(Body::empty()).unwrap();
+    let longer = format!("{path}?wait=1e300");
+    let (longer, preferred) = tokio::join!(app.get(&longer), app.send(preferred));
+    assert!((Duration::from_secs(1)..Duration::from_secs(20)).contains(&start.elapsed()), "{:?}", start.elapsed());
+    assert_eq!((&longer.json()["state"], &preferred.json()["state"]), (&json!("queued"), &json!("queued")));
+    assert_eq!(preferred.header("preference-applied"), Some("wait=1"), "either is cut to the limit");
+    for bad in ["-1", "NaN", "inf", "1e999", "soon", ""] {
         let problem = app.get(&format!("/runs/{id}?wait={bad}")).await.problem(400, "invalid-parameter");
         assert_eq!(problem["parameter"], "wait", "{bad}");
     }

@@ -43,6 +43,7 @@ fn every_path_of_the_design_is_described() {
             "/runs",
             "/runs/{id}",
             "/runs/{id}/cancel",
+            "/runs/{id}/events",
             "/runs/{id}/retry",
         ]
     );

@@ -8,7 +8,7 @@ use axum::http::{Request, StatusCode};
 use futures::FutureExt;
 use http_body_util::BodyExt;
 use metrics_exporter_prometheus::PrometheusBuilder;
-use refrain::http::{Api, Limits, router};
+use refrain::http::{Api, Limits, Watches, router};
 use refrain::pipeline::sources::Foreseen;
 use serde_json::Value;
 use std::io::Read;
@@ -127,10 +127,12 @@ fn list(folder: &Path, files: &mut Vec<PathBuf>) {
 
 fn api(bed: &Bed, reader: usize) -> Router {
     let definition = pipeline_named("trips");
+    let store = super::store_of(bed, reader / 2);
     router(Api {
         faults: refrain::fault::Faults::default(),
         foresight: Arc::new(|_, _| async { Ok(Foreseen { files: Vec::new(), missing: Vec::new() }) }.boxed()),
-        store: super::store_of(bed, reader / 2),
+        watches: Watches::new(Arc::clone(&store), 1),
+        store,
         files: Arc::new(crate::http::Shelf::default()),
         pipelines: watch::channel(Arc::new([(definition.name.clone(), Arc::new(definition))].into())).1,
         limits: Limits::default(),

@@ -9,6 +9,7 @@ mod crash;
 mod data;
 mod database;
 mod files;
+mod follow;
 mod foreign;
 mod full_disk;
 mod idempotency;

@@ -155,7 +155,7 @@ conformance! {
         keys_are_ordered_byte_by_byte,
         a_partition_is_told_with_its_history,
         the_last_attempts_are_told,
-        a_state_is_told,
+        glances_tell_what_changes_of_runs,
         entries_are_those_asked_for,
         listings_are_newest_first_and_filtered,
         a_summary_sums_up_its_run,

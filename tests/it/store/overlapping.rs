@@ -29,7 +29,7 @@ async fn in_the_way(bed: &Bed, partitions: &[&str]) -> Vec<RunId> {
     let told = bed.store.overlapping("trips", &scope, 100).await.unwrap();
     assert_eq!(told.iter().map(|(id, _)| *id).collect::<Vec<_>>(), runs, "whoever asks beforehand is told the same");
     for (id, state) in &told {
-        assert_eq!(bed.store.state(*id).await.unwrap(), Some(*state));
+        assert_eq!(bed.store.glances(&[*id]).await.unwrap()[0].state, *state);
     }
     assert_eq!(bed.store.overlapping("trips", &scope, 1).await.unwrap(), told[..1]);
     assert!(bed.store.get(refused.id).await.unwrap().is_none());

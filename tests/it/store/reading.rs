@@ -6,7 +6,9 @@ use super::make::{
     run, submit, submitted,
 };
 use refrain::run::{AttemptOutcome, ClaimToken, Outcome, QuarantineFile, RunId, State, Totals};
-use refrain::store::{Change, Ended, Fenced, Listing, PartitionFilter, QueueDepth, RunFilter, StagingVerdict};
+use refrain::store::{
+    Change, Ended, Fenced, Glance, Listing, PartitionFilter, QueueDepth, Retried, RunFilter, StagingVerdict,
+};
 use std::time::Duration;
 use tokio::sync::broadcast;
 
@@ -97,12 +99,22 @@ pub(crate) async fn the_last_attempts_are_told(bed: &Bed) {
     assert_eq!(summary.attempts, 103);
 }
 
-pub(crate) async fn a_state_is_told(bed: &Bed) {
-    let id = submitted(bed, "a", &["p=1"]).await;
-    assert_eq!(bed.store.state(id).await.unwrap(), Some(State::Queued));
-    fail(bed, id).await;
-    assert_eq!(bed.store.state(id).await.unwrap(), Some(State::Failed));
-    assert_eq!(bed.store.state(RunId::new()).await.unwrap(), None);
+pub(crate) async fn glances_tell_what_changes_of_runs(bed: &Bed) {
+    let (failed, queued) = (submitted(bed, "a", &["p=1"]).await, submitted(bed, "b", &["p=2"]).await);
+    fail(bed, failed).await;
+    let mut found = bed.store.glances(&[queued, RunId::new(), failed]).await.unwrap();
+    found.sort_by_key(|glance| glance.state == State::Failed);
+    let told = |g: &Glance| (g.id, g.state, g.attempt, g.error.is_some(), g.progress.is_some());
+    assert_eq!(
+        found.iter().map(told).collect::<Vec<_>>(),
+        [(queued, State::Queued, 0, false, false), (failed, State::Failed, 1, true, true),]
+    );
+    let definition = request("trips", "a", &["p=1"]).definition;
+    assert!(matches!(bed.store.retry(failed, None, &definition).await.unwrap(), Retried::Queued));
+    let again = bed.store.glances(&[failed]).await.unwrap().remove(0);
+    assert_eq!((again.state, again.attempt), (State::Queued, 1));
+    assert!(again.sequence > found[1].sequence, "a retry by request takes a new place");
+    assert!(bed.store.glances(&[]).await.unwrap().is_empty());
 }
 
 pub(crate) async fn entries_are_those_asked_for(bed: &Bed) {
