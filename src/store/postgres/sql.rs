@@ -181,6 +181,11 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
                     and o.id <> r.id
                     and (o.state <> 'queued' or (o.sequence > 0 and o.sequence < r.sequence))
             )
+            and not exists (
+                select 1
+                from runs o
+                where o.state in ('running', 'committing') and o.pipeline = r.pipeline and o.definition <> r.definition
+            )
             and (r.mode <> 'full' or not exists (
                 select 1
                 from runs o

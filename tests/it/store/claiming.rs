@@ -6,7 +6,7 @@ use super::make::{
     nothing_to_claim, postpone, progress, release, request, run, state, submit, submitted, try_claim,
 };
 use refrain::run::{AttemptOutcome, FailureClass, Outcome, RunId, Stage, State};
-use refrain::store::{Cancelled, Change, DecidedRun, Fenced, Renewal, RunStore, StoreError};
+use refrain::store::{Cancelled, Change, DecidedRun, Fenced, NewRun, Renewal, RunStore, StoreError};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -57,6 +57,25 @@ pub(crate) async fn disjoint_runs_go_side_by_side(bed: &Bed) {
     claim(bed, longer).await;
     nothing_to_claim(bed).await;
     assert_eq!(state(bed, blocked).await, State::Queued);
+}
+
+/// So whoever looks at its decision how the table's rows are placed finds all that runs of other definitions have made of it.
+pub(crate) async fn runs_of_two_definitions_are_not_held_at_once(bed: &Bed) {
+    let first = submitted(bed, "first", &[A]).await;
+    let other = request("trips", "other", &[B]);
+    let other = submit(&*bed.store, &NewRun { definition: definition("trips", 2), ..other }).await.id;
+    let same = submitted(bed, "same", &[C]).await;
+    let elsewhere = submit(&*bed.store, &request("fares", "fares", &[B])).await.id;
+    let (first, same) = (claim(bed, first).await, claim(bed, same).await);
+    claim(bed, elsewhere).await;
+    nothing_to_claim(bed).await;
+    decide(bed, &same, vec![decided(C, Outcome::Created, 1)]).await;
+    let released = bed.store.end_attempt(first.run.id, first.token, &failed()).await.unwrap();
+    assert_eq!(released, Fenced::Done);
+    nothing_to_claim(bed).await;
+    finish(bed, &same).await;
+    claim(bed, other).await;
+    nothing_to_claim(bed).await;
 }
 
 pub(crate) async fn pipelines_do_not_block_each_other(bed: &Bed) {

@@ -55,6 +55,7 @@ conformance! {
         a_claimed_run_is_held,
         overlapping_runs_go_in_the_order_of_their_numbers,
         disjoint_runs_go_side_by_side,
+        runs_of_two_definitions_are_not_held_at_once,
         pipelines_do_not_block_each_other,
         full_overlaps_everything_of_its_pipeline,
         a_retried_older_run_waits_for_a_running_younger_one,
