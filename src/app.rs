@@ -220,6 +220,7 @@ fn spawn_workers(
                 name: format!("{}/{}/{number}", host_name(), std::process::id()),
                 source_root: source_root.clone(),
                 slice_source_bytes: work.slice_source_mb << 20,
+                read_bytes: work.engine_memory_mb.map(|megabytes| (megabytes << 20) / 8),
                 sort_bytes: sort_bytes(work.engine_memory_mb),
                 web: web.clone(),
                 lease: Duration::from_secs(u64::from(work.lease_seconds)),

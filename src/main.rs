@@ -95,10 +95,7 @@ enum Verb {
     Engine,
     /// One partition's rows for a client, started by a server.
     #[command(hide = true)]
-    Extract {
-        /// What is asked, as JSON.
-        request: String,
-    },
+    Extract,
 }
 
 #[derive(Args)]
@@ -158,7 +155,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     match &cli.verb {
         Verb::Engine => return engine::serve_child(),
-        Verb::Extract { request } => return engine::serve_extract(request),
+        Verb::Extract => return engine::serve_extract(),
         _ => {}
     }
     let ended =
@@ -219,7 +216,7 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         }
         Verb::Openapi => write!(std::io::stdout(), "{}", http::openapi().to_yaml()?)?,
         Verb::Healthcheck { listen } => return Ok(client::healthcheck_command(listen).await),
-        Verb::Engine | Verb::Extract { .. } => {}
+        Verb::Engine | Verb::Extract => {}
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -295,6 +295,13 @@ pub struct RunError {
     pub retry_after_seconds: Option<u32>,
 }
 
+impl RunError {
+    /// An error after which nobody asked to be left alone.
+    pub fn new(class: FailureClass, kind: &str, title: &str, detail: String) -> Self {
+        Self { kind: kind.to_owned(), title: title.to_owned(), detail, class, retry_after_seconds: None }
+    }
+}
+
 /// One partition of a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunPartition {

@@ -40,6 +40,8 @@ pub struct WorkerSettings {
     pub source_root: PathBuf,
     /// The size in bytes of the source files at which a slice of a run ends.
     pub slice_source_bytes: u64,
+    /// The memory in bytes that rows may take while they are read; none for no bound.
+    pub read_bytes: Option<u64>,
     /// The memory in bytes that rows may take while they are sorted.
     pub sort_bytes: u64,
     /// Which sources may be read by HTTP.
@@ -221,6 +223,7 @@ impl Worker {
             staging,
             checkpoints: self.warehouse.checkpoints(run),
             slice_source_bytes: self.settings.slice_source_bytes,
+            read_bytes: self.settings.read_bytes,
             sort_bytes: self.settings.sort_bytes,
             web: self.settings.web.clone(),
             bases: attempt.bases.iter().flat_map(|bases| bases.values().cloned()).collect(),

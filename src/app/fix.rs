@@ -5,7 +5,7 @@ use crate::client::{Client, ClientError};
 use crate::config::DatabaseSettings;
 use crate::http::Pipelines;
 use crate::partition::PartitionKey;
-use crate::pipeline::Definition;
+use crate::pipeline::{Definition, Merge};
 use crate::run::{Asked, AskedPartitions, IdempotencyKey, Mode, PartFile, Principal, RunId, State, hex};
 use crate::store::{
     NewRun, PostgresOptions, PostgresStore, RunStore, SqliteOptions, SqliteStore, StoredDefinition, Submitted,
@@ -93,15 +93,17 @@ fn to_rebuild<'a>(
     let is_merged = definition.as_ref().is_ok_and(|definition| definition.merge().is_some());
     match kind {
         FindingKind::Missing | FindingKind::Changed | FindingKind::Torn if is_merged => {
-            return Err("its rows were merged into what it was before, which no run makes again: restore the file, or run mode full once to \
-                        rebuild the table from its sources, which must have all of its rows: what earlier batches brought and they no longer have is lost"
-                .to_owned());
+            return Err(format!(
+                "its rows were merged into what it was before, which no run makes again: restore the file, or {}",
+                Merge::WAY_OUT
+            ));
         }
         FindingKind::Missing | FindingKind::Changed | FindingKind::Torn => {}
         FindingKind::Unknown if is_merged => {
-            return Err("no run is known to have made it, and none merges into it: take it away, or run mode full once to rebuild the \
-                        table from its sources, which must have all of its rows: what earlier batches brought and they no longer have is lost"
-                .to_owned());
+            return Err(format!(
+                "no run is known to have made it, and none merges into it: take it away, or {}",
+                Merge::WAY_OUT
+            ));
         }
         FindingKind::Unknown => {
             return Err("no run is known to have made it; a run that names it replaces or clears it".to_owned());

@@ -5,10 +5,10 @@
 //! request line to the child's standard input and keeps it open; the child answers in JSON lines on its standard output
 //! and ends itself when its standard input does, for then its parent is gone.
 
-use super::error::{compute_failure, lost, service_failure};
+use super::error::{lost, service_failure};
 use super::{Engine, EngineError, Job, Report, polars};
 use crate::fault::Faults;
-use crate::run::{Progress, Quarantine, RunError};
+use crate::run::{FailureClass, Progress, Quarantine, RunError};
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, Write};
@@ -30,10 +30,12 @@ const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 const DYING: Duration = Duration::from_secs(2);
 /// What is between the steps of a query, each as short as may be: they hold row groups, and so most of the memory of a query
 /// over wide rows, and longer ones do not make it faster.
-pub(super) const LEAN: [(&str, &str); 3] = [
+pub(super) const LEAN: [(&str, &str); 4] = [
     ("POLARS_ROW_GROUP_PREFETCH_SIZE", "1"),
     ("POLARS_DEFAULT_DISTRIBUTOR_BUFFER_SIZE", "1"),
     ("POLARS_DEFAULT_LINEARIZER_BUFFER_SIZE", "1"),
+    // Rows whose group finds no place in this table are kept until the end, and with one of them the texts of its row group.
+    ("POLARS_HOT_TABLE_SIZE", "65536"),
 ];
 /// Where memory has a limit, freed blocks of 128 KiB and more go back at once: kept for later in many places, they are most of
 /// what a query seems to take. Giving back takes time, so that without a limit they are kept.
@@ -119,7 +121,7 @@ async fn converse(
     request: Request,
     progress: &watch::Sender<Progress>,
 ) -> Result<Option<Message>, EngineError> {
-    let broken = |e: &dyn std::fmt::Display| lost(format!("its messages could not be read: {e}"));
+    let broken = |e: &dyn std::fmt::Display| EngineError::from(lost(format!("its messages could not be read: {e}")));
     let (Some(mut input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
         return Err(broken(&"it has no standard input or output"));
     };
@@ -184,7 +186,7 @@ async fn died(words: Option<JoinHandle<Vec<u8>>>, ended: std::io::Result<ExitSta
         },
         Err(e) => format!("could not be waited for: {e}"),
     };
-    lost(if words.is_empty() { how } else { format!("{how}; its last words: {words}") })
+    lost(if words.is_empty() { how } else { format!("{how}; its last words: {words}") }).into()
 }
 
 /// The child's side: the hidden verb `engine`.
@@ -210,10 +212,10 @@ pub fn serve_child() -> ExitCode {
         Ok(Err(EngineError::Failed(error))) => Message::Failed(in_want_of_memory(error)),
         Ok(Err(EngineError::Rejected { error, quarantine })) => Message::Rejected { error, quarantine },
         Ok(Err(EngineError::Cancelled)) => return ExitCode::from(2),
-        Err(panic) => match compute_failure("engine-panicked", "The computation failed", panic_text(panic.as_ref())) {
-            EngineError::Failed(error) => Message::Failed(error),
-            EngineError::Rejected { .. } | EngineError::Cancelled => return ExitCode::from(2),
-        },
+        Err(panic) => {
+            let (kind, title) = ("engine-panicked", "The computation failed");
+            Message::Failed(RunError::new(FailureClass::Compute, kind, title, panic_text(panic.as_ref())))
+        }
     };
     speaker.say(&answer);
     ExitCode::SUCCESS
@@ -235,12 +237,9 @@ pub(super) fn leave_signals_to_the_parent() {
 /// A decoder that is refused memory says that its file is broken. The file is good and the engine is at its limit, as where
 /// a refusal aborts it.
 fn in_want_of_memory(error: RunError) -> RunError {
-    if !error.detail.contains("memory allocation failed") {
-        return error;
-    }
-    match lost(format!("it had no more memory: {}", error.detail)) {
-        EngineError::Failed(lost) => lost,
-        EngineError::Rejected { .. } | EngineError::Cancelled => error,
+    match error.detail.contains("memory allocation failed") {
+        true => lost(format!("it had no more memory: {}", error.detail)),
+        false => error,
     }
 }
 

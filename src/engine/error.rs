@@ -5,29 +5,20 @@ use crate::run::{FailureClass, RunError};
 
 /// A failure of the sources.
 pub(super) fn source_failure(kind: &str, title: &str, detail: String) -> EngineError {
-    failure(FailureClass::Source, kind, title, detail)
+    RunError::new(FailureClass::Source, kind, title, detail).into()
 }
 
 /// A failure that trying again does not change.
 pub(super) fn compute_failure(kind: &str, title: &str, detail: String) -> EngineError {
-    failure(FailureClass::Compute, kind, title, detail)
+    RunError::new(FailureClass::Compute, kind, title, detail).into()
 }
 
 /// A failure of the disk or of the machine.
 pub(super) fn service_failure(kind: &str, title: &str, detail: String) -> EngineError {
-    failure(FailureClass::Service, kind, title, detail)
+    RunError::new(FailureClass::Service, kind, title, detail).into()
 }
 
 /// The engine's process died.
-pub(super) fn lost(detail: String) -> EngineError {
-    failure(FailureClass::Lost, "engine-lost", "The engine's process died", detail)
-}
-
-/// A failure of any class.
-pub(super) fn run_error(class: FailureClass, kind: &str, title: &str, detail: String) -> RunError {
-    RunError { kind: kind.to_owned(), title: title.to_owned(), detail, class, retry_after_seconds: None }
-}
-
-fn failure(class: FailureClass, kind: &str, title: &str, detail: String) -> EngineError {
-    run_error(class, kind, title, detail).into()
+pub(super) fn lost(detail: String) -> RunError {
+    RunError::new(FailureClass::Lost, "engine-lost", "The engine's process died", detail)
 }

@@ -1,9 +1,10 @@
 //! A partition's file in another format for a client, made by a child process of the same binary: what a query engine does
 //! with a file's bytes, or they with it, must not take the service down.
 //!
-//! The child has the opened file as its standard input, so that it reads what was opened, wherever the name leads by now. Its first
-//! line says whether there are rows; they follow. It ends with 0 after the last of them, and where it does not, the rows are not
-//! whole. It dies with its parent, at the latest when it writes on.
+//! The child has the opened file as its standard input, so that it reads what was opened, wherever the name leads by now. Its
+//! standard output is a socket: on it comes one line, what is asked, which may be long and is no other process's business. The
+//! first line of the answer says whether there are rows; they follow. It ends with 0 after the last of them, and where it does
+//! not, the rows are not whole. It dies with its parent, at the latest when it writes on.
 
 use super::child::{GIVE_BACK, LEAN, last_words, leave_signals_to_the_parent, limit_memory};
 use super::polars;
@@ -11,13 +12,14 @@ use crate::run::PartFile;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
-use std::io::{self, Write};
-use std::os::fd::AsFd;
+use std::io::{self, BufRead, Write};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::{ExitCode, Stdio};
 use std::sync::Arc;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
-use tokio::process::{Child, ChildStdout, Command};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::process::{Child, Command};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 
@@ -95,7 +97,7 @@ pub struct Extractor {
 #[derive(Debug)]
 pub struct Extracted {
     child: Child,
-    rows: BufReader<ChildStdout>,
+    rows: BufReader<UnixStream>,
     words: Option<JoinHandle<Vec<u8>>>,
     _permit: OwnedSemaphorePermit,
 }
@@ -109,40 +111,45 @@ impl Extractor {
     /// Begins to read `file`, which must be at its beginning.
     pub async fn start(&self, file: File, asked: &Extract) -> Result<Extracted, ExtractError> {
         let permit = Arc::clone(&self.permits).try_acquire_owned().map_err(|_| ExtractError::Busy(self.most))?;
-        let mut child = self.spawn(file, asked).map_err(|e| {
+        let (mut child, rows) = self.spawn(file).map_err(|e| {
             ExtractError::Failed(format!("{}: the reading process could not be started: {e}", self.program.display()))
         })?;
         let words = child.stderr.take().map(|errors| tokio::spawn(last_words(errors)));
-        let Some(rows) = child.stdout.take() else {
-            return Err(ExtractError::Failed("the reading process has no standard output".to_owned()));
-        };
-        let mut extracted =
-            Extracted { child, rows: BufReader::with_capacity(CHUNK_BYTES, rows), words, _permit: permit };
-        let mut line = String::new();
-        let read = extracted.rows.read_line(&mut line).await;
-        match read.ok().and_then(|_| serde_json::from_str(&line).ok()) {
-            Some(Ready::Rows) => Ok(extracted),
-            Some(Ready::UnknownColumns { found, expected }) => Err(ExtractError::UnknownColumns { found, expected }),
-            None => Err(ExtractError::Failed(extracted.how_it_ended().await)),
+        let rows = BufReader::with_capacity(CHUNK_BYTES, rows);
+        let mut extracted = Extracted { child, rows, words, _permit: permit };
+        match extracted.ask(Request { asked: asked.clone(), memory_mb: self.memory_mb }).await {
+            Ok(Ready::Rows) => Ok(extracted),
+            Ok(Ready::UnknownColumns { found, expected }) => Err(ExtractError::UnknownColumns { found, expected }),
+            Err(_) => Err(ExtractError::Failed(extracted.how_it_ended().await)),
         }
     }
 
-    fn spawn(&self, file: File, asked: &Extract) -> io::Result<Child> {
-        let request = serde_json::to_string(&Request { asked: asked.clone(), memory_mb: self.memory_mb })?;
-        Command::new(&self.program)
+    fn spawn(&self, file: File) -> io::Result<(Child, UnixStream)> {
+        let (ours, its) = std::os::unix::net::UnixStream::pair()?;
+        ours.set_nonblocking(true)?;
+        let child = Command::new(&self.program)
             .arg("extract")
-            .arg(request)
             .envs(LEAN)
             .envs([GIVE_BACK, THREADS])
             .stdin(Stdio::from(file))
-            .stdout(Stdio::piped())
+            .stdout(Stdio::from(OwnedFd::from(its)))
             .stderr(Stdio::piped())
             .kill_on_drop(true)
-            .spawn()
+            .spawn()?;
+        Ok((child, UnixStream::from_std(ours)?))
     }
 }
 
 impl Extracted {
+    async fn ask(&mut self, request: Request) -> io::Result<Ready> {
+        let mut line = serde_json::to_vec(&request)?;
+        line.push(b'\n');
+        self.rows.write_all(&line).await?;
+        let mut answer = String::new();
+        self.rows.read_line(&mut answer).await?;
+        Ok(serde_json::from_str(&answer)?)
+    }
+
     /// The next bytes; none once all have come. An error where they are not whole.
     pub async fn next(&mut self) -> io::Result<Option<Bytes>> {
         let mut chunk = Vec::with_capacity(CHUNK_BYTES);
@@ -172,9 +179,9 @@ struct Request {
 }
 
 /// The child's side: the hidden verb `extract`.
-pub fn serve_extract(request: &str) -> ExitCode {
+pub fn serve_extract() -> ExitCode {
     leave_signals_to_the_parent();
-    let Ok(Request { asked, memory_mb }) = serde_json::from_str(request) else { return ExitCode::from(2) };
+    let Ok(Request { asked, memory_mb }) = request() else { return ExitCode::from(2) };
     let Ok(file) = io::stdin().as_fd().try_clone_to_owned() else { return ExitCode::from(2) };
     limit_memory(memory_mb);
     let mut out = io::stdout().lock();
@@ -191,4 +198,12 @@ pub fn serve_extract(request: &str) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// What comes on the socket that is the standard output.
+fn request() -> io::Result<Request> {
+    let socket = io::stdout().as_fd().try_clone_to_owned()?;
+    let mut line = String::new();
+    io::BufReader::new(File::from(socket)).read_line(&mut line)?;
+    Ok(serde_json::from_str(&line)?)
 }

@@ -1,6 +1,5 @@
 //! Source files on the local disk.
 
-use super::error::run_error;
 use crate::pipeline::sources::Listing;
 use crate::pipeline::url::is_url;
 use crate::run::{FailureClass, RunError};
@@ -83,5 +82,5 @@ impl Listing for LocalFiles {
 
 fn unreachable(path: &str, error: &io::Error) -> RunError {
     let detail = format!("{path}: {error}");
-    run_error(FailureClass::Source, "source-unreachable", "A source cannot be read", detail)
+    RunError::new(FailureClass::Source, "source-unreachable", "A source cannot be read", detail)
 }

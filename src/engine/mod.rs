@@ -36,6 +36,8 @@ pub struct Job {
     pub checkpoints: PathBuf,
     /// The size in bytes of the source files at which a slice ends.
     pub slice_source_bytes: u64,
+    /// The memory in bytes that rows may take while they are read, about; none for no bound.
+    pub read_bytes: Option<u64>,
     /// The memory in bytes that rows may take while they are sorted; more are written aside.
     pub sort_bytes: u64,
     /// What may be read by HTTP.

@@ -3,6 +3,7 @@
 //! The story: plan the files, cut the plan into slices, look at each file by its own schema, cut it to the row groups that
 //! matter, judge and group every row in one streaming pass, settle the books, then sort, split and write the partitions.
 
+mod blocks;
 mod books;
 mod checkpoints;
 mod contract;
@@ -26,6 +27,7 @@ mod split;
 mod spool;
 mod staging;
 mod time;
+mod union;
 
 use super::error::{compute_failure, source_failure};
 use super::web::Web;
@@ -33,11 +35,10 @@ use super::{EngineError, Job, Report};
 use crate::partition::PartitionKey;
 use crate::pipeline::sources::{self, Slice, SourcePlan};
 use crate::pipeline::{self, Definition, url};
-use crate::run::{Progress, RunError, Scope, Stage, StagedPartition, Totals};
+use crate::run::{Progress, RunError, Scope, Stage, StagedPartition};
 use ::polars::prelude as pl;
 use books::{Books, Intake};
 use checkpoints::{Checkpoints, SliceReport};
-use counts::FileCount;
 use files::{LookedAt, SourceFiles, Stamp};
 use quarantine::Row;
 use rows::Rows;
@@ -61,21 +62,15 @@ pub(super) trait Listener {
 
 /// Computes a job in this process. What it says of URLs it says without their queries.
 pub(super) fn compute(job: &Job, listener: &dyn Listener) -> Result<Report, EngineError> {
-    match compute_all(job, listener) {
-        Ok(mut report) => {
-            report.sources.iter_mut().for_each(|file| file.path = url::shown(&file.path).to_owned());
-            report.warnings.iter_mut().for_each(|warning| warning.detail = url::shown_in(&warning.detail));
-            Ok(report)
-        }
-        Err(EngineError::Failed(error)) => {
-            Err(EngineError::Failed(RunError { detail: url::shown_in(&error.detail), ..error }))
-        }
-        Err(EngineError::Rejected { error, quarantine }) => {
-            let detail = url::shown_in(&error.detail);
-            Err(EngineError::Rejected { error: RunError { detail, ..error }, quarantine })
-        }
-        Err(EngineError::Cancelled) => Err(EngineError::Cancelled),
-    }
+    let shown = |error: RunError| RunError { detail: url::shown_in(&error.detail), ..error };
+    let mut report = compute_all(job, listener).map_err(|error| match error {
+        EngineError::Failed(error) => EngineError::Failed(shown(error)),
+        EngineError::Rejected { error, quarantine } => EngineError::Rejected { error: shown(error), quarantine },
+        EngineError::Cancelled => EngineError::Cancelled,
+    })?;
+    report.sources.iter_mut().for_each(|file| file.path = url::shown(&file.path).to_owned());
+    report.warnings.iter_mut().for_each(|warning| warning.detail = url::shown_in(&warning.detail));
+    Ok(report)
 }
 
 fn compute_all(job: &Job, listener: &dyn Listener) -> Result<Report, EngineError> {
@@ -110,7 +105,8 @@ fn compute_all(job: &Job, listener: &dyn Listener) -> Result<Report, EngineError
 
     if let Scope::Partitions(keys) = &job.scope {
         let made: BTreeSet<PartitionKey> = partitions.iter().map(|p| p.partition.clone()).collect();
-        partitions.extend(keys.iter().filter(|key| !made.contains(*key)).map(without_rows));
+        let empty = keys.iter().filter(|key| !made.contains(*key)).cloned();
+        partitions.extend(empty.map(StagedPartition::without_rows));
     }
     partitions.sort_by(|a, b| a.partition.cmp(&b.partition));
     sources.sort_by(|a, b| a.path.cmp(&b.path));
@@ -231,7 +227,7 @@ impl Attempt<'_> {
         let mut books = Books::of(files);
         let (partitions, apart) = match &self.definition.rows {
             None => {
-                let grouped = scan(self.definition, files, &mut books, self.listener)?;
+                let grouped = scan(self.definition, files, &mut books, self.listener, self.job.read_bytes)?;
                 let apart = self.check(files, &books)?;
                 (self.stage(grouped.as_ref(), &books)?, apart)
             }
@@ -239,7 +235,7 @@ impl Attempt<'_> {
                 let (definition, folder) = (self.definition, &self.job.staging);
                 let limit_bytes = usize::try_from(self.job.sort_bytes).unwrap_or(usize::MAX);
                 let rows = Rows { definition, table, folder, limit_bytes };
-                let kept = scan_rows(&rows, files, &mut books, self.listener)?;
+                let kept = scan_rows(&rows, files, &mut books, self.listener, self.job.read_bytes)?;
                 let apart = self.check(files, &books)?;
                 (self.stage_rows(&rows, kept, slice, &books)?, apart)
             }
@@ -248,7 +244,7 @@ impl Attempt<'_> {
     }
 
     /// Fails where a file changed or too many rows were rejected. Answers with the rows that are kept apart.
-    fn check(&self, files: &[LookedAt], books: &Books) -> Result<Vec<Row>, EngineError> {
+    fn check(&mut self, files: &[LookedAt], books: &Books) -> Result<Vec<Row>, EngineError> {
         let apart = quarantine::rows(self.definition, self.intake, files, books);
         // A file that was changed meanwhile explains whatever was found of it.
         files.iter().try_for_each(LookedAt::check_unchanged)?;
@@ -285,40 +281,15 @@ impl Attempt<'_> {
     }
 }
 
-/// The judged rows of the files; none where statistics place all of them out of scope.
-fn judged(
-    definition: &Definition,
-    files: &[LookedAt],
-    books: &mut Books,
-    listener: &dyn Listener,
-) -> Result<Option<pl::LazyFrame>, EngineError> {
-    let mut frames = Vec::new();
-    for (index, file) in files.iter().enumerate() {
-        let reading = query::reading(definition, file);
-        // Those of text files were counted when they were read.
-        let count = (!file.is_text()).then(|| Arc::new(FileCount::new(listener.counts(), file.bytes(), file.rows())));
-        for (values, rows) in &reading.placed {
-            books.enter_placed(definition, &file.planned.path, values, *rows);
-            count.iter().for_each(|count| count.add(*rows));
-        }
-        let scans = query::scan(definition, file, index, &reading.stretches, count.as_ref());
-        frames.extend(scans.map_err(|e| engine_error(&e))?);
-    }
-    if frames.is_empty() {
-        return Ok(None);
-    }
-    let union = pl::UnionArgs { parallel: true, rechunk: false, maintain_order: false, ..Default::default() };
-    pl::concat(frames, union).map(Some).map_err(|e| engine_error(&e))
-}
-
 /// Reads the files and groups their rows.
 fn scan(
     definition: &Definition,
     files: &[LookedAt],
     books: &mut Books,
     listener: &dyn Listener,
+    limit_bytes: Option<u64>,
 ) -> Result<Option<pl::DataFrame>, EngineError> {
-    let Some(judged) = judged(definition, files, books, listener)? else { return Ok(None) };
+    let Some(judged) = union::judged(definition, files, books, listener, limit_bytes)? else { return Ok(None) };
     let run = || query::group(definition, judged).collect_with_engine(pl::Engine::Streaming);
     let grouped = run().map_err(|error| not_read(files, &error))?.unwrap_single();
     books.enter(definition, files, &grouped).map_err(|e| engine_error(&e))?;
@@ -331,15 +302,21 @@ fn scan_rows(
     files: &[LookedAt],
     books: &mut Books,
     listener: &dyn Listener,
+    limit_bytes: Option<u64>,
 ) -> Result<Option<Sorter>, EngineError> {
-    let Some(judged) = judged(rows.definition, files, books, listener)? else { return Ok(None) };
+    let Some(judged) = union::judged(rows.definition, files, books, listener, limit_bytes)? else { return Ok(None) };
     rows.read(judged, files, books).map_err(|error| not_read(files, &error))?.map(Some)
 }
 
 /// Why the query over the files failed. A file that was changed meanwhile explains whatever the reader says.
 fn not_read(files: &[LookedAt], error: &pl::PolarsError) -> EngineError {
     let changed = files.iter().find_map(|file| file.check_unchanged().err());
-    changed.or_else(|| unreadable(files)).unwrap_or_else(|| engine_error(error))
+    changed.or_else(|| unreadable(files)).unwrap_or_else(|| match error {
+        pl::PolarsError::IO { .. } => {
+            source_failure("source-unreadable", "A source file cannot be read", error.to_string())
+        }
+        error => engine_error(error),
+    })
 }
 
 /// Which file cannot be read, after a query over all of them failed: each is read by itself.
@@ -381,23 +358,7 @@ fn stage_one(
     })
 }
 
-fn without_rows(key: &PartitionKey) -> StagedPartition {
-    StagedPartition {
-        partition: key.clone(),
-        file: None,
-        rows: 0,
-        totals: Totals::default(),
-        source_rows: 0,
-        bytes: 0,
-        sha256: String::new(),
-    }
-}
-
-/// What Polars says, classed: trouble with reading is the sources', all else will not change by trying again.
+/// What Polars says of a computation: trying again changes nothing. Trouble with a file is told by whoever reads it.
 fn engine_error(error: &pl::PolarsError) -> EngineError {
-    let detail = error.to_string();
-    match error {
-        pl::PolarsError::IO { .. } => source_failure("source-unreadable", "A source file cannot be read", detail),
-        _ => compute_failure("engine-error", "The computation failed", detail),
-    }
+    compute_failure("engine-error", "The computation failed", error.to_string())
 }

@@ -92,7 +92,7 @@ fn definition(root: &Section<'_>, text: &str, file: &str, errors: &mut Errors) -
     let table = table::read(root, errors);
     let quarantine = quarantine::read(root, errors);
     let mut names = grouping::Names::default();
-    let source = source::read(root, errors);
+    let source = source::read(root, text, errors);
     // Without the whole contract, errors about its columns would only repeat the first one.
     let context = Context { columns: &source.as_ref()?.columns, timezone: timezone? };
     let partition = grouping::partition(root, &context, &mut names, errors);

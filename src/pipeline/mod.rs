@@ -232,6 +232,12 @@ pub struct Merge {
     pub on_conflict: OnConflict,
 }
 
+impl Merge {
+    /// What is left to do where a partition is not one that rows can be put into.
+    pub const WAY_OUT: &'static str = "run mode full once to rebuild the table from its sources, which must have all of its \
+                                       rows: what earlier batches brought and they no longer have is lost";
+}
+
 /// Which row of a key stays in a merge.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OnConflict {

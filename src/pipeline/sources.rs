@@ -254,10 +254,8 @@ impl<'a> Planner<'a> {
 
     /// Those of the paths that name a file, and the others.
     fn told_apart(&self, paths: Vec<String>) -> Result<(Vec<String>, Vec<String>), RunError> {
-        let found = self.listing.are_files(&paths)?;
-        let (there, absent): (Vec<_>, Vec<_>) = paths.into_iter().zip(found).partition(|(_, found)| *found);
-        let names = |of: Vec<(String, bool)>| of.into_iter().map(|(path, _)| path).collect();
-        Ok((names(there), names(absent)))
+        let mut found = self.listing.are_files(&paths)?.into_iter();
+        Ok(paths.into_iter().partition(|_| found.next() == Some(true)))
     }
 
     fn templates(&self) -> Vec<&'a Template> {
@@ -323,18 +321,9 @@ fn not_listed(template: &Template) -> RunError {
          partitions, or plain URLs",
         template.text
     );
-    RunError {
-        class: FailureClass::Compute,
-        ..failure("source-not-listed", "The source files cannot be listed", detail)
-    }
+    RunError::new(FailureClass::Compute, "source-not-listed", "The source files cannot be listed", detail)
 }
 
 fn failure(kind: &str, title: &str, detail: String) -> RunError {
-    RunError {
-        kind: kind.to_owned(),
-        title: title.to_owned(),
-        detail,
-        class: FailureClass::Source,
-        retry_after_seconds: None,
-    }
+    RunError::new(FailureClass::Source, kind, title, detail)
 }

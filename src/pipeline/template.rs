@@ -27,6 +27,9 @@ impl SourcePath {
         match (is_glob, is_template) {
             (false, false) => Ok(SourcePath::Plain(text)),
             (true, false) => match glob::Pattern::new(&text) {
+                Ok(_) if text.ends_with("**") => {
+                    Err(format!("{text} matches folders alone, expected {text}/* for all files below them"))
+                }
                 Ok(_) => Ok(SourcePath::Glob(text)),
                 Err(wrong) => Err(format!("{text} is no glob: {} at character {}", wrong.msg, wrong.pos)),
             },
@@ -231,6 +234,8 @@ mod tests {
             ("%Y-%m/*.parquet", "has both * ? [ and strftime fields"),
             ("a***", "is no glob"),
             ("[a", "is no glob"),
+            ("in/**", "in/** matches folders alone, expected in/**/* for all files"),
+            ("in/**/", "expected in/**/*"),
             ("%Y%-m%d", "names cannot be told apart"),
             ("%Y-%-m1", "names cannot be told apart"),
             ("https://h/a%20b", "%2 is no field"),

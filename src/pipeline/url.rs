@@ -1,11 +1,13 @@
 //! URLs as source paths: how they are written in a pipeline, and how they are shown.
 
+/// How a URL starts, in whatever case it is written.
+const STARTS: [&str; 2] = ["https://", "http://"];
 /// What ends a URL in a text, as a blank does.
 const QUOTES: [char; 2] = ['"', '\''];
 
 /// Whether a source path is a URL.
 pub fn is_url(path: &str) -> bool {
-    path.starts_with("https://") || path.starts_with("http://")
+    STARTS.iter().any(|start| path.get(..start.len()).is_some_and(|found| found.eq_ignore_ascii_case(start)))
 }
 
 /// A source path as it may be shown: the query of a URL may hold what opens the door (tokens, signatures).
@@ -19,8 +21,14 @@ pub fn shown(path: &str) -> &str {
 /// A text with the URLs in it as they may be shown. A URL ends at a blank or a quote, and before the punctuation there.
 pub fn shown_in(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
+    // As long as the text, byte for byte.
+    let lower = text.to_ascii_lowercase();
+    let next = |rest: &str| {
+        let (_, lower) = lower.split_at(lower.len() - rest.len());
+        STARTS.iter().filter_map(|start| lower.find(start)).min()
+    };
     let mut rest = text;
-    while let Some(at) = ["https://", "http://"].iter().filter_map(|scheme| rest.find(scheme)).min() {
+    while let Some(at) = next(rest) {
         let (before, url) = rest.split_at(at);
         let (url, after) =
             url.split_at(url.find(|c: char| c.is_whitespace() || QUOTES.contains(&c)).unwrap_or(url.len()));
@@ -86,7 +94,7 @@ mod tests {
             "https://data.example.org:8443/A//b?C=d"
         );
         assert_eq!(tidy("http://[::1]:80/a").unwrap().unwrap(), "http://[::1]:80/a");
-        assert!(is_url("https://h/a") && is_url("http://h"));
+        assert!(is_url("https://h/a") && is_url("http://h") && is_url("HttpS://h/a") && !is_url("http:/ä/a"));
     }
 
     #[test]
@@ -121,6 +129,11 @@ mod tests {
             "https://h/a: is gone; see (http://i/b), https://h/c or a?b: https://h/d"
         );
         assert_eq!(shown_in("nothing?"), "nothing?");
+        assert_eq!([shown("HTTPS://h/a?k=v"), shown("Http://h/a?k")], ["HTTPS://h/a", "Http://h/a"]);
+        assert_eq!(
+            shown_in("é HTTPS://h/a?k=1 İ Http://h/b?k: hTTp://h/c?k"),
+            "é HTTPS://h/a İ Http://h/b: hTTp://h/c"
+        );
         assert_eq!(
             shown_in("path = [\"https://h/a?k\",'http://h/b?k']\n?"),
             "path = [\"https://h/a\",'http://h/b']\n?"

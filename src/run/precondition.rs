@@ -96,11 +96,7 @@ impl std::fmt::Display for Unmet {
 
 /// Why a run failed whose preconditions are not met; trying again by itself changes nothing.
 pub fn precondition_failed(unmet: &[Unmet]) -> RunError {
-    RunError {
-        kind: Preconditions::FAILED.to_owned(),
-        title: "A partition is not what the request expects".to_owned(),
-        detail: unmet.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
-        class: FailureClass::Compute,
-        retry_after_seconds: None,
-    }
+    let detail = unmet.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+    let title = "A partition is not what the request expects";
+    RunError::new(FailureClass::Compute, Preconditions::FAILED, title, detail)
 }

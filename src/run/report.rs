@@ -115,3 +115,11 @@ pub struct StagedPartition {
     /// Digest of the file in hex; empty without a file.
     pub sha256: String,
 }
+
+impl StagedPartition {
+    /// One that no row is left of.
+    pub fn without_rows(partition: PartitionKey) -> Self {
+        let (totals, sha256) = (Totals::default(), String::new());
+        Self { partition, file: None, rows: 0, totals, source_rows: 0, bytes: 0, sha256 }
+    }
+}

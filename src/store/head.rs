@@ -162,12 +162,9 @@ impl Head {
 
     /// What is said of a run whose worker or engine was lost, with how many there were.
     fn count_lost(&self, ended: &Ended) -> RunError {
-        let said_nothing = || RunError {
-            kind: "worker-lost".to_owned(),
-            title: "The worker was lost".to_owned(),
-            detail: "it ended without a word from its worker".to_owned(),
-            class: FailureClass::Lost,
-            retry_after_seconds: None,
+        let said_nothing = || {
+            let detail = "it ended without a word from its worker".to_owned();
+            RunError::new(FailureClass::Lost, "worker-lost", "The worker was lost", detail)
         };
         let error = ended.error.clone().unwrap_or_else(said_nothing);
         let (attempt, lost, max) = (self.attempts, self.lost_workers, ended.max_lost_workers);

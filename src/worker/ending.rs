@@ -133,13 +133,7 @@ fn jitter() -> f64 {
 }
 
 pub(super) fn compute_error(kind: &str, title: &str, detail: String) -> RunError {
-    RunError {
-        kind: kind.to_owned(),
-        title: title.to_owned(),
-        detail,
-        class: FailureClass::Compute,
-        retry_after_seconds: None,
-    }
+    RunError::new(FailureClass::Compute, kind, title, detail)
 }
 
 /// How long an attempt may compute, and who says so.
@@ -169,13 +163,7 @@ impl TimeLimit {
 }
 
 pub(super) fn service_error(kind: &str, title: &str, detail: String) -> RunError {
-    RunError {
-        kind: kind.to_owned(),
-        title: title.to_owned(),
-        detail,
-        class: FailureClass::Service,
-        retry_after_seconds: None,
-    }
+    RunError::new(FailureClass::Service, kind, title, detail)
 }
 
 /// What somebody must put right first is not tried again and again.

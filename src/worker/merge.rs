@@ -5,7 +5,7 @@ use super::ending::{compute_error, service_error, store_error, table_error};
 use super::{Attempt, Worker};
 use crate::engine::MergeBase;
 use crate::partition::PartitionKey;
-use crate::pipeline::Definition;
+use crate::pipeline::{Definition, Merge};
 use crate::run::{Base, CatalogEntry, Mode, PartFile, Run, RunError};
 use crate::table::TableError;
 use std::collections::BTreeMap;
@@ -106,8 +106,9 @@ pub(super) fn base_changed(attempt: &Attempt<'_>, key: &PartitionKey) -> RunErro
 fn unknown(key: &PartitionKey, path: &Path) -> RunError {
     let detail = format!(
         "{}: found a file of partition {key} that the catalog does not have, expected none, since its rows would be lost in a \
-         merge: take it away, or run mode full once to rebuild the table from its sources, which must have all of its rows: what earlier batches brought and they no longer have is lost",
-        path.display()
+         merge: take it away, or {}",
+        path.display(),
+        Merge::WAY_OUT
     );
     compute_error("merge-base-unknown", "The partition's file is not in the catalog", detail)
 }

@@ -7,7 +7,7 @@ use super::{Attempt, Worker};
 use crate::engine::Report;
 use crate::partition::PartitionKey;
 use crate::pipeline::Definition;
-use crate::run::{Base, CatalogEntry, Decided, ForeignFiles, Mode, RunError, StagedPartition, Totals, Warning, decide};
+use crate::run::{Base, CatalogEntry, Decided, ForeignFiles, Mode, RunError, StagedPartition, Warning, decide};
 use crate::store::StoreResult;
 use crate::table::{ForeignFile, TableError};
 use std::collections::{BTreeMap, BTreeSet};
@@ -62,7 +62,7 @@ impl Worker {
             // What stands and is no longer made goes.
             let replaced = foreign.iter().filter_map(|file| file.partition.as_ref());
             for key in entries.keys().chain(&live).chain(replaced) {
-                staged.entry(key.clone()).or_insert_with(|| without_rows(key.clone()));
+                staged.entry(key.clone()).or_insert_with(|| StagedPartition::without_rows(key.clone()));
             }
         }
         let rules = rules(definition.foreign_files, &staged);
@@ -190,11 +190,6 @@ fn unknown_parts(keys: &[PartitionKey]) -> Option<Warning> {
     Some(Warning { kind: "unknown-files-replaced".to_owned(), detail })
 }
 
-fn without_rows(partition: PartitionKey) -> StagedPartition {
-    let (totals, sha256) = (Totals::default(), String::new());
-    StagedPartition { partition, file: None, rows: 0, totals, source_rows: 0, bytes: 0, sha256 }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -203,7 +198,7 @@ mod tests {
     #[test]
     fn a_merge_that_would_clear_a_partition_is_not_decided() {
         let of = |base| {
-            let staged = without_rows(PartitionKey::from_canonical("day=1"));
+            let staged = StagedPartition::without_rows(PartitionKey::from_canonical("day=1"));
             let decided = decide(&staged, PartFile::Parquet, None, None, ForeignFiles::Fail);
             check_merged(&[Decided { base, ..decided }])
         };
@@ -215,8 +210,9 @@ mod tests {
     #[test]
     fn a_folder_that_holds_another_partitions_is_never_swapped() {
         let keys = ["year=2023", "year=2023/month=01", "year=2023-x", "year=2024", "year=2024 b/month=02"];
-        let partitions =
-            keys.map(|key| (PartitionKey::from_canonical(key), without_rows(PartitionKey::from_canonical(key))));
+        let partitions = keys.map(|key| {
+            (PartitionKey::from_canonical(key), StagedPartition::without_rows(PartitionKey::from_canonical(key)))
+        });
         let of = |rule| rules(rule, &partitions.iter().cloned().collect()).into_values().collect::<Vec<_>>();
         let (fail, replace) = (ForeignFiles::Fail, ForeignFiles::Replace);
         // In the order of the keys: a hyphen and a blank sort before the slash.

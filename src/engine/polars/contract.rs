@@ -43,6 +43,14 @@ impl Found {
         }
     }
 
+    /// The column of the file that is read for it.
+    pub(super) fn name(&self) -> Option<&str> {
+        match self {
+            Found::Column { name, .. } | Found::Spooled { name, .. } => Some(name),
+            Found::Constant(_) => None,
+        }
+    }
+
     /// Whether the file has a null there, before any conversion.
     pub(super) fn is_null(&self) -> pl::Expr {
         match self {

@@ -1,18 +1,17 @@
 //! A partition's file read back, in bounded memory, and written row by row in a format for clients.
 
+use super::blocks::Blocks;
 use super::measures::to_file;
 use super::output::{Cells, csv_text, json_text, write_json};
-use super::spool::typed;
+use super::spool::{told, typed};
 use crate::engine::EngineError;
 use crate::engine::extract::{Extract, Ready, RowFormat};
 use crate::engine::text::TextFile;
 use crate::pipeline::{self, Column, CsvLayout, DataType, Definition, Format, Source};
 use crate::run::PartFile;
-use ::polars::io::SerReader;
 use ::polars::prelude as pl;
-use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{self, Seek, SeekFrom, Write};
+use std::io::{self, Write};
 
 /// How many rows of a text are read at once.
 const TEXT_ROWS: usize = 16_384;
@@ -73,8 +72,8 @@ pub(in crate::engine) fn extract(
 
 /// The rows of a file that are not read yet.
 enum Rows {
-    Parquet { file: File, columns: Vec<String>, groups: VecDeque<usize>, read: usize },
-    Text { file: Box<TextFile>, columns: Vec<Column>, types: Vec<DataType> },
+    Parquet { blocks: Blocks, columns: Vec<String> },
+    Text { name: &'static str, file: Box<TextFile>, columns: Vec<Column>, types: Vec<DataType> },
 }
 
 impl Rows {
@@ -83,10 +82,9 @@ impl Rows {
         if asked.file != PartFile::Parquet {
             return Self::open_text(asked, file);
         }
-        let mut reader = parquet(&file)?;
-        let names = reader.schema()?.iter_names().map(ToString::to_string).collect::<Vec<_>>();
-        let groups = reader.get_metadata()?.row_groups.iter().map(|group| group.num_rows()).collect();
-        Ok((Rows::Parquet { file, columns: names.clone(), groups, read: 0 }, names))
+        let blocks = Blocks::of(file)?;
+        let names: Vec<String> = blocks.none()?.get_column_names().iter().map(ToString::to_string).collect();
+        Ok((Rows::Parquet { blocks, columns: names.clone() }, names))
     }
 
     fn open_text(asked: &Extract, file: File) -> Result<(Self, Vec<String>), Broken> {
@@ -100,10 +98,11 @@ impl Rows {
         let alone = matches!(written.as_slice(), [(_, data_type)] if *data_type != DataType::String);
         let layout = CsvLayout { quoted_nulls: alone, ..CsvLayout::default() };
         let source = Source { format: Format::Csv(layout), columns: columns.clone(), ..definition.source };
-        let opened = TextFile::open(Box::new(file), asked.file.as_str(), &source);
+        let name = asked.file.as_str();
+        let opened = TextFile::open(Box::new(file), name, &source);
         let opened = opened.map_err(|error| Broken::Read(error.to_string()))?;
         let (names, types) = written.into_iter().unzip();
-        Ok((Rows::Text { file: Box::new(opened), columns, types }, names))
+        Ok((Rows::Text { name, file: Box::new(opened), columns, types }, names))
     }
 
     /// Reads these columns alone, where the format allows.
@@ -116,18 +115,12 @@ impl Rows {
     /// The next rows, at most that many.
     fn next(&mut self, most: usize) -> Result<Option<pl::DataFrame>, Broken> {
         match self {
-            Rows::Parquet { file, columns, groups, read } => {
-                let Some(group) = groups.pop_front() else { return Ok(None) };
-                let slice = (*read, group.min(most));
-                *read += group;
-                Ok(Some(parquet(file)?.with_slice(Some(slice)).with_columns(Some(columns.clone())).finish()?))
-            }
-            Rows::Text { file, columns, types } => {
+            Rows::Parquet { blocks, columns } => Ok(blocks.next(most, Some(columns))?),
+            Rows::Text { name, file, columns, types } => {
                 let batch = file.next(most.min(TEXT_ROWS)).map_err(|error| Broken::Read(error.to_string()))?;
                 let Some(batch) = batch else { return Ok(None) };
                 if let Some(fault) = batch.faults.first() {
-                    let line = batch.lines.get(fault.row).copied().unwrap_or_default();
-                    return Err(Broken::Read(format!("line {line} {}", fault.reason)));
+                    return Err(Broken::Read(told(name, columns, &batch, fault)));
                 }
                 let height = batch.lines.len();
                 let mut out = Vec::with_capacity(columns.len());
@@ -145,12 +138,6 @@ fn written_columns(definition: &Definition) -> Vec<(String, DataType)> {
     let of_rows = definition.rows.iter().flat_map(|table| &table.columns);
     let values = definition.dimensions.iter().chain(of_rows).map(|d| (d.name.clone(), d.expr.data_type.clone()));
     values.chain(definition.measures.iter().map(|m| (m.name.clone(), m.data_type.clone()))).collect()
-}
-
-fn parquet(file: &File) -> Result<pl::ParquetReader<File>, Broken> {
-    let mut again = file.try_clone().map_err(|e| Broken::Read(e.to_string()))?;
-    again.seek(SeekFrom::Start(0)).map_err(|e| Broken::Read(e.to_string()))?;
-    Ok(pl::ParquetReader::new(again))
 }
 
 /// Rows on their way out.

@@ -3,6 +3,7 @@
 //! Both sides may be larger than memory. So the rows of both go through a sorter, each with its side, in the order of the key;
 //! of each key the row of one side passes, and what passes is sorted as the table is.
 
+use super::blocks::Blocks;
 use super::engine_error;
 use super::output;
 use super::rows::{Rows, Unique};
@@ -12,19 +13,17 @@ use crate::engine::{EngineError, Job, MergeBase};
 use crate::pipeline::sources::Slice;
 use crate::pipeline::{Keep, Merge, OnConflict};
 use crate::run::Scope;
-use ::polars::io::SerReader;
 use ::polars::prelude as pl;
 use ::polars::prelude::NamedFrom;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::fs::{File, OpenOptions};
-use std::io::{self, ErrorKind, Seek, SeekFrom};
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// How many rows of a base are read at a time.
-const BLOCK_ROWS: usize = 16_384;
 /// The column that says which side a row is of.
 const SIDE: &str = "\u{1}side";
 
@@ -141,9 +140,7 @@ impl Single {
 /// The file that a partition is now: opened once, and what was opened is what is hashed and read.
 struct BaseFile<'a> {
     base: &'a MergeBase,
-    file: File,
-    rows: usize,
-    read: usize,
+    blocks: Blocks,
 }
 
 impl<'a> BaseFile<'a> {
@@ -154,36 +151,19 @@ impl<'a> BaseFile<'a> {
         if sha256 != base.sha256 {
             return Err(damaged(base, &format!("one with sha256 {sha256}")));
         }
-        let mut base = Self { base, file, rows: 0, read: 0 };
-        let metadata = base.reader()?.get_metadata().map_err(|e| engine_error(&e))?.clone();
-        base.rows = metadata.num_rows;
+        let blocks = Blocks::of(file).map_err(|e| unreadable(base, &e))?;
+        let base = Self { base, blocks };
         base.check_columns(rows)?;
         Ok(base)
     }
 
-    /// The next rows: less than a row group, which may have been written where there was more memory.
     fn next(&mut self) -> Result<Option<pl::DataFrame>, EngineError> {
-        let rows = BLOCK_ROWS.min(self.rows - self.read);
-        if rows == 0 {
-            return Ok(None);
-        }
-        let reader = self.reader()?.with_slice(Some((self.read, rows)));
-        self.read += rows;
-        reader.finish().map(Some).map_err(|e| engine_error(&e))
-    }
-
-    fn reader(&self) -> Result<pl::ParquetReader<File>, EngineError> {
-        let again = || -> io::Result<File> {
-            let mut file = self.file.try_clone()?;
-            file.seek(SeekFrom::Start(0))?;
-            Ok(file)
-        };
-        again().map(pl::ParquetReader::new).map_err(|e| unreadable(self.base, &e))
+        self.blocks.next(usize::MAX, None).map_err(|e| unreadable(self.base, &e))
     }
 
     /// Rows are put together by the names and types of their columns.
     fn check_columns(&self, rows: &Rows<'_>) -> Result<(), EngineError> {
-        let none = self.reader()?.with_slice(Some((0, 0))).finish().map_err(|e| engine_error(&e))?;
+        let none = self.blocks.none().map_err(|e| unreadable(self.base, &e))?;
         let (found, expected) = (columns(&none), columns(&rows.none()?));
         let only = |these: &BTreeSet<String>, others: &BTreeSet<String>| {
             these.difference(others).cloned().collect::<Vec<_>>().join(", ")
@@ -193,22 +173,22 @@ impl<'a> BaseFile<'a> {
         }
         let or_none = |text: String| if text.is_empty() { "no others".to_owned() } else { text };
         let detail = format!(
-            "{}: found the columns {}, where the pipeline has {}; expected the file of partition {} to have the pipeline's columns: \
-             run mode full once to rebuild the table from its sources, which must have all of its rows: what earlier batches brought and they no longer have is lost",
+            "{}: found the columns {}, where the pipeline has {}; expected the file of partition {} to have the pipeline's columns: {}",
             self.base.path.display(),
             or_none(only(&found, &expected)),
             or_none(only(&expected, &found)),
-            self.base.partition
+            self.base.partition,
+            Merge::WAY_OUT
         );
         Err(compute_failure("merge-base-columns", "The partition has other columns", detail))
     }
 
     fn two_of_a_key(&self, key: &str) -> EngineError {
         let detail = format!(
-            "{}: found two rows with {key}, expected one for each key of the pipeline in partition {}: run mode full once to rebuild the \
-             table from its sources, which must have all of its rows: what earlier batches brought and they no longer have is lost",
+            "{}: found two rows with {key}, expected one for each key of the pipeline in partition {}: {}",
             self.base.path.display(),
-            self.base.partition
+            self.base.partition,
+            Merge::WAY_OUT
         );
         compute_failure("merge-base-keys", "The partition has several rows of one key", detail)
     }
@@ -232,16 +212,16 @@ fn open_regular(path: &Path) -> io::Result<Result<File, &'static str>> {
 
 fn damaged(base: &MergeBase, found: &str) -> EngineError {
     let detail = format!(
-        "{}: found {found}, expected the file of partition {} with sha256 {}, into which rows are to be put: restore the file, or run mode \
-         full once to rebuild the table from its sources, which must have all of its rows: what earlier batches brought and they no longer have is lost",
+        "{}: found {found}, expected the file of partition {} with sha256 {}, into which rows are to be put: restore the file, or {}",
         base.path.display(),
         base.partition,
-        base.sha256
+        base.sha256,
+        Merge::WAY_OUT
     );
     compute_failure(MergeBase::DAMAGED, "The partition's file is not the one that rows are merged into", detail)
 }
 
-fn unreadable(base: &MergeBase, error: &io::Error) -> EngineError {
+fn unreadable(base: &MergeBase, error: &dyn Display) -> EngineError {
     let detail = format!("{}: {error}", base.path.display());
     service_failure("merge-base-unreadable", "The file that rows are merged into cannot be read", detail)
 }

@@ -34,7 +34,9 @@ pub(super) struct Written {
 /// Writes a frame of one chunk as a new file.
 pub(super) fn write(path: &Path, frame: &mut pl::DataFrame, output: &Output) -> Result<Written, EngineError> {
     let written = match output.format {
-        OutputFormat::Parquet { .. } => parquet::write(path, frame, settings(output)),
+        OutputFormat::Parquet { compression, row_group_rows } => {
+            parquet::write(path, frame, Settings::new(compression, row_group_rows))
+        }
         OutputFormat::Csv { compression } => CsvFile::create(path, frame, compression).and_then(|mut file| {
             file.push(frame)?;
             Ok(file.finish()?)
@@ -59,8 +61,9 @@ impl PartitionFile {
     /// Begins a new file of rows like these.
     pub(super) fn create(path: PathBuf, rows: &pl::DataFrame, output: &Output) -> Result<Self, EngineError> {
         let writer = match output.format {
-            OutputFormat::Parquet { .. } => {
-                ParquetFile::create(&path, rows, settings(output)).map(|file| Writer::Parquet(Box::new(file)))
+            OutputFormat::Parquet { compression, row_group_rows } => {
+                let settings = Settings::new(compression, row_group_rows);
+                ParquetFile::create(&path, rows, settings).map(|file| Writer::Parquet(Box::new(file)))
             }
             OutputFormat::Csv { compression } => {
                 CsvFile::create(&path, rows, compression).map(|file| Writer::Csv(Box::new(file)))
@@ -90,14 +93,6 @@ impl PartitionFile {
     }
 }
 
-fn settings(output: &Output) -> Settings {
-    let (compression, row_group_rows) = match output.format {
-        OutputFormat::Parquet { compression, row_group_rows } => (compression, row_group_rows),
-        OutputFormat::Csv { .. } => Default::default(),
-    };
-    Settings { compression, row_group_rows: usize::try_from(row_group_rows).unwrap_or(usize::MAX).max(1) }
-}
-
 /// A value that cannot be written is told with the partition that it is of.
 pub(super) fn in_partition(error: EngineError, key: &PartitionKey) -> EngineError {
     match error {
@@ -123,6 +118,7 @@ fn disk_failed(path: &Path, error: &dyn Display) -> EngineError {
     let detail = format!("{}: {error}", path.display());
     service_failure("staging-write-failed", "A partition file could not be written", detail)
 }
+
 /// The digest in hex of what is read.
 pub(super) fn sha256(content: &mut dyn Read) -> io::Result<String> {
     let mut out = Hashing { to: io::sink(), sha256: Sha256::new(), bytes: 0 };

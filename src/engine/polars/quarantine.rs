@@ -97,9 +97,9 @@ pub(super) fn write(
 
 impl Attempt<'_> {
     /// The failure of a slice that rejected too many rows, with those of the slices so far and of this one.
-    pub(super) fn rejected(&self, error: EngineError, slice: &Books, apart: Vec<Row>) -> EngineError {
+    pub(super) fn rejected(&mut self, error: EngineError, slice: &Books, apart: Vec<Row>) -> EngineError {
         let EngineError::Failed(error) = error else { return error };
-        let SliceReport { mut books, apart: mut rows, .. } = self.whole.clone();
+        let SliceReport { mut books, apart: mut rows, .. } = std::mem::take(&mut self.whole);
         books.add(slice.clone(), self.intake);
         add(&mut rows, apart, self.definition);
         let written = write(self.definition, self.job, &rows, &books);

@@ -112,24 +112,20 @@ pub(super) fn reading(definition: &Definition, file: &LookedAt) -> Reading {
     out
 }
 
-/// The judged rows of a file, all files alike in schema.
+/// The judged rows of a stretch of a file, all files alike in schema.
 pub(super) fn scan(
     definition: &Definition,
     file: &LookedAt,
     index: usize,
-    stretches: &[(u64, u64)],
+    (offset, length): (u64, u64),
     count: Option<&Arc<FileCount>>,
-) -> pl::PolarsResult<Vec<pl::LazyFrame>> {
-    let whole = stretches == [(0, file.rows())];
-    let mut out = Vec::new();
-    for (offset, length) in stretches {
-        let frame = open(file, is_numbered(definition, file))?;
-        let frame =
-            if whole { frame } else { frame.slice(i64::try_from(*offset).unwrap_or(i64::MAX), index_size(*length)) };
-        let carried = Carried { count: count.cloned(), ..Carried::default() };
-        out.push(judged(definition, file, index, frame, carried));
+) -> pl::PolarsResult<pl::LazyFrame> {
+    let mut frame = open(file, is_numbered(definition, file))?;
+    if length < file.rows() {
+        frame = frame.slice(i64::try_from(offset).unwrap_or(i64::MAX), index_size(length));
     }
-    Ok(out)
+    let carried = Carried { count: count.cloned(), ..Carried::default() };
+    Ok(judged(definition, file, index, frame, carried))
 }
 
 /// The rows of a file as they are, with their numbers where asked.

@@ -177,7 +177,7 @@ impl RunFile {
         let metadata = || -> pl::PolarsResult<FileMetadataRef> {
             pl::ParquetReader::new(File::open(&path)?).get_metadata().cloned()
         };
-        let metadata = metadata().map_err(|e| engine_error(&e))?;
+        let metadata = metadata().map_err(|e| not_read_back(&path, &e))?;
         Ok(Run { path, metadata, block_rows, rows, read: 0, block: None })
     }
 }
@@ -187,11 +187,19 @@ fn not_written(path: &Path, error: &dyn Display) -> EngineError {
     service_failure("staging-write-failed", "Rows could not be written aside for sorting", detail)
 }
 
+fn not_read_back(path: &Path, error: &dyn Display) -> EngineError {
+    let detail = format!("{}: {error}", path.display());
+    service_failure("staging-read-failed", "Rows written aside for sorting could not be read back", detail)
+}
+
 impl Sorted {
     /// The next rows in order, some at a time; none at the end.
     pub(super) fn next(&mut self) -> Result<Option<pl::DataFrame>, EngineError> {
         if let Some(whole) = self.whole.take() {
             return Ok(Some(whole));
+        }
+        for run in &mut self.runs {
+            run.fill()?;
         }
         self.merge().map_err(|e| engine_error(&e))
     }
@@ -199,9 +207,6 @@ impl Sorted {
     /// All rows up to the least of the blocks' last ones: no run has others that come before them. At least one block is used
     /// up each time.
     fn merge(&mut self) -> pl::PolarsResult<Option<pl::DataFrame>> {
-        for run in &mut self.runs {
-            run.fill()?;
-        }
         let lasts = self.runs.iter().filter_map(|run| run.block.as_ref().and_then(|(_, keys)| keys.last()));
         let Some(bound) = lasts.min().map(<[u8]>::to_vec) else { return Ok(None) };
         let mut out: Option<pl::DataFrame> = None;
@@ -218,7 +223,8 @@ impl Sorted {
 }
 
 impl Run {
-    fn fill(&mut self) -> pl::PolarsResult<()> {
+    /// Reads the next block where the last one is used up.
+    fn fill(&mut self) -> Result<(), EngineError> {
         if self.block.is_some() {
             return Ok(());
         }
@@ -228,13 +234,17 @@ impl Run {
             return Ok(());
         }
         let rows = self.block_rows.min(self.rows - self.read);
-        let mut reader = pl::ParquetReader::new(File::open(&self.path)?).with_slice(Some((self.read, rows)));
-        reader.set_metadata(self.metadata.clone());
-        let block = reader.finish()?;
+        let block = self.block(rows).map_err(|e| not_read_back(&self.path, &e))?;
         self.read += rows;
-        let keys = keys(&block)?;
+        let keys = keys(&block).map_err(|e| engine_error(&e))?;
         self.block = Some((block, keys));
         Ok(())
+    }
+
+    fn block(&self, rows: usize) -> pl::PolarsResult<pl::DataFrame> {
+        let mut reader = pl::ParquetReader::new(File::open(&self.path)?).with_slice(Some((self.read, rows)));
+        reader.set_metadata(self.metadata.clone());
+        reader.finish()
     }
 
     /// Takes the rows out of the block whose keys are not after `bound`.

@@ -92,7 +92,8 @@ fn unreadable(detail: String) -> EngineError {
     source_failure("source-unreadable", "A source file cannot be read", detail)
 }
 
-fn told(path: &str, columns: &[Column], batch: &Batch, fault: &Fault) -> String {
+/// What is wrong with a row: where, and in which column.
+pub(super) fn told(path: &str, columns: &[Column], batch: &Batch, fault: &Fault) -> String {
     let line = batch.lines.get(fault.row).copied().unwrap_or_default();
     match fault.column.and_then(|at| columns.get(at)) {
         Some(column) => format!("{path}: line {line}: column {}: {}", column.name, fault.reason),

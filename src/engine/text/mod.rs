@@ -195,13 +195,13 @@ fn failure(path: &str, lines: &Lines, rows: u64, stop: Stop) -> TextError {
 }
 
 /// A text for messages: its beginning, quoted.
-fn clipped(text: &str) -> String {
+pub(super) fn clipped(text: &str) -> String {
     let start = beginning(text);
     format!("{start:?}{}", if start.len() < text.len() { "…" } else { "" })
 }
 
 /// The first characters of a text.
-fn beginning(text: &str) -> &str {
+pub(super) fn beginning(text: &str) -> &str {
     const MOST: usize = 60;
     text.char_indices().nth(MOST).map_or(text, |(end, _)| &text[..end])
 }

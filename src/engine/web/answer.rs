@@ -1,6 +1,5 @@
 //! What servers say in their answers beside the file.
 
-use crate::engine::error::run_error;
 use crate::pipeline::url::shown;
 use crate::run::{FailureClass, RunError};
 use chrono::{DateTime, Utc};
@@ -39,7 +38,7 @@ pub(super) fn unexpected(url: &str, answer: &Response) -> RunError {
     let detail = format!("{}: its server answers {status}, expected the file", shown(url));
     let asked = text_of(answer.headers(), &header::RETRY_AFTER);
     let retry_after_seconds = asked.and_then(|text| seconds(&text, Utc::now()));
-    RunError { retry_after_seconds, ..run_error(FailureClass::Source, kind, title, detail) }
+    RunError { retry_after_seconds, ..RunError::new(FailureClass::Source, kind, title, detail) }
 }
 
 /// `Retry-After`, in seconds or as a date (RFC 9110, section 10.2.3).

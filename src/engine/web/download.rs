@@ -2,7 +2,6 @@
 
 use super::answer::{text_of, unexpected};
 use super::{Web, WebStamp};
-use crate::engine::error::run_error;
 use crate::pipeline::url::shown;
 use crate::run::{FailureClass, RunError};
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -39,7 +38,7 @@ impl Web<'_> {
         stamp.check(&WebStamp::of(&stamp.url, &answer))?;
         let failed = |e: std::io::Error| {
             let detail = format!("{}: {e}", to.display());
-            run_error(FailureClass::Service, "staging-write-failed", "A download could not be written", detail)
+            RunError::new(FailureClass::Service, "staging-write-failed", "A download could not be written", detail)
         };
         let mut file = File::create_new(to).map_err(failed)?;
         let mut bytes = 0;
@@ -77,7 +76,7 @@ impl Web<'_> {
             shown(&stamp.url),
             max >> 20
         );
-        Err(run_error(FailureClass::Compute, "source-too-large", "A source file is too large", detail))
+        Err(RunError::new(FailureClass::Compute, "source-too-large", "A source file is too large", detail))
     }
 }
 
@@ -95,5 +94,5 @@ fn check_encoding(stamp: &WebStamp, answer: &Response) -> Result<(), RunError> {
         return Ok(());
     }
     let detail = format!("{path}: its server encodes it as {encoding}, expected the file as it is stored");
-    Err(run_error(FailureClass::Compute, "source-encoded", "A source is encoded by its server", detail))
+    Err(RunError::new(FailureClass::Compute, "source-encoded", "A source is encoded by its server", detail))
 }

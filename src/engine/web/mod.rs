@@ -10,7 +10,7 @@ mod stamp;
 pub(crate) use stamp::WebStamp;
 
 use super::EngineError;
-use super::error::{run_error, service_failure};
+use super::error::service_failure;
 use crate::pipeline::url::shown;
 use crate::run::{FailureClass, RunError};
 use answer::{length_of, unexpected};
@@ -99,7 +99,7 @@ impl<'a> Web<'a> {
             to = redirected(url, &to, &location)?;
         }
         let detail = format!("{}: redirected more than {MAX_REDIRECTS} times, expected the file", shown(url));
-        Err(run_error(FailureClass::Source, "source-unreachable", "A source cannot be read", detail))
+        Err(RunError::new(FailureClass::Source, "source-unreachable", "A source cannot be read", detail))
     }
 
     /// Fails unless the operator has listed the host.
@@ -116,7 +116,12 @@ impl<'a> Web<'a> {
             "{}: the host {host} is asked for, but --source-hosts (REFRAIN_SOURCE_HOSTS) lists {listed}",
             shown(url)
         );
-        Err(run_error(FailureClass::Compute, "source-host-not-listed", "The host of a source is not listed", detail))
+        Err(RunError::new(
+            FailureClass::Compute,
+            "source-host-not-listed",
+            "The host of a source is not listed",
+            detail,
+        ))
     }
 
     fn client(&self, to: &Url) -> Result<Client, RunError> {
@@ -143,7 +148,12 @@ impl<'a> Web<'a> {
         }
         let client = builder.build().map_err(|e| {
             let detail = format!("no client of {} could be made: {}", to.scheme(), causes(&e));
-            run_error(FailureClass::Service, "engine-not-started", "The engine's network could not be started", detail)
+            RunError::new(
+                FailureClass::Service,
+                "engine-not-started",
+                "The engine's network could not be started",
+                detail,
+            )
         })?;
         self.clients.borrow_mut().insert(kind, client.clone());
         Ok(client)
@@ -160,7 +170,7 @@ impl<'a> Web<'a> {
             false => causes(error),
         };
         let detail = format!("{}: {why}", shown(url));
-        run_error(FailureClass::Source, "source-unreachable", "A source cannot be read", detail)
+        RunError::new(FailureClass::Source, "source-unreachable", "A source cannot be read", detail)
     }
 }
 
@@ -181,7 +191,7 @@ fn redirected(url: &str, from: &Url, location: &str) -> Result<Url, RunError> {
 
 fn refused_redirect(url: &str, why: &str) -> RunError {
     let detail = format!("{}: {why}", shown(url));
-    run_error(FailureClass::Compute, "source-redirect-refused", "A source is redirected elsewhere", detail)
+    RunError::new(FailureClass::Compute, "source-redirect-refused", "A source is redirected elsewhere", detail)
 }
 
 fn is_loopback(url: &Url) -> bool {

@@ -1,7 +1,6 @@
 //! What tells one version of a server's file from another.
 
 use super::answer::{date, length_of, text_of};
-use crate::engine::error::run_error;
 use crate::pipeline::url::shown;
 use crate::run::{FailureClass, RunError};
 use chrono::{DateTime, Utc};
@@ -60,6 +59,6 @@ impl WebStamp {
     pub(super) fn changed(&self, how: &str) -> RunError {
         let had = self.bytes.map_or_else(|| "an unknown number of".to_owned(), |bytes| bytes.to_string());
         let detail = format!("{}: had {had} bytes when the run was planned, {how}", shown(&self.url));
-        run_error(FailureClass::Source, "source-changed", "A source file changed while it was read", detail)
+        RunError::new(FailureClass::Source, "source-changed", "A source file changed while it was read", detail)
     }
 }

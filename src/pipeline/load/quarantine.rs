@@ -11,12 +11,12 @@ pub(super) fn read(root: &Section<'_>, errors: &mut Errors) -> QuarantineRule {
     rule.max_rows = section.whole("max_rows", 0, QuarantineRule::MOST_ROWS, errors).unwrap_or(rule.max_rows);
     let Some(value) = section.get("rows") else { return rule };
     let at = section.at("rows");
-    let found = errors.take(&at, texts(value)).unwrap_or_default();
+    let Some(found) = errors.take(&at, texts(value)) else { return rule };
     let of_name = |name: &String| Reason::ALL.into_iter().find(|reason| reason.rows() == name.as_str());
     let known = || Reason::ALL.map(Reason::rows).join(", ");
     if let Some(other) = found.iter().find(|name| of_name(name).is_none()) {
         errors.add(&at, format!("expected some of {}, found {other:?}", known()));
-    } else if found.is_empty() && errors.count() == 0 {
+    } else if found.is_empty() {
         errors.add(&at, format!("expected some of {}, found none; max_rows = 0 keeps no row", known()));
     }
     rule.rows = found.iter().filter_map(of_name).collect();

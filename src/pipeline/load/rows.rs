@@ -73,8 +73,8 @@ fn dedupe(section: &Section<'_>, columns: &[Dimension], errors: &mut Errors) -> 
 pub(super) fn named(section: &Section<'_>, key: &str, columns: &[Dimension], errors: &mut Errors) -> Vec<String> {
     let at = section.at(key);
     let Some(value) = section.get(key) else { return Vec::new() };
-    let found = errors.take(&at, texts(value)).unwrap_or_default();
-    if found.is_empty() && errors.count() == 0 {
+    let Some(found) = errors.take(&at, texts(value)) else { return Vec::new() };
+    if found.is_empty() {
         errors.add(&at, "expected at least one of [columns], found none");
     }
     for (place, name) in found.iter().enumerate() {

@@ -1,6 +1,7 @@
 //! Walking a TOML table by hand, so that every error names its key and all of them are found at once.
 
 use super::DefinitionError;
+use crate::pipeline::url::shown_in;
 use toml::de::{DeTable, DeValue};
 
 /// The errors of one file.
@@ -14,8 +15,10 @@ impl Errors {
         Self { file: file.to_owned(), found: Vec::new() }
     }
 
-    pub(super) fn add(&mut self, at: impl Into<String>, detail: impl Into<String>) {
-        self.found.push(DefinitionError { file: self.file.clone(), at: at.into(), detail: detail.into() });
+    /// Adds an error; of URLs it says what may be shown.
+    pub(super) fn add(&mut self, at: impl Into<String>, detail: impl AsRef<str>) {
+        let (file, detail) = (self.file.clone(), shown_in(detail.as_ref()));
+        self.found.push(DefinitionError { file, at: at.into(), detail });
     }
 
     /// The value, or none and an error.

@@ -3,18 +3,18 @@
 use super::columns;
 use super::section::{Errors, Section, describe, text, texts};
 use crate::partition::PartitionSpec;
-use crate::pipeline::{CsvLayout, Format, Source, SourcePath};
+use crate::pipeline::{CsvLayout, Format, Source, SourcePath, url};
 use toml::de::DeValue;
 
 /// The most periods either side.
 const MAX_NEIGHBOURS: u32 = 1000;
 
 /// The source, unless its contract has errors.
-pub(super) fn read(root: &Section<'_>, errors: &mut Errors) -> Option<Source> {
+pub(super) fn read(root: &Section<'_>, file_text: &str, errors: &mut Errors) -> Option<Source> {
     let section = root.required_section("source", "format, path and columns", errors)?;
     section.only(&["format", "csv", "path", "neighbours", "columns"], errors);
     let format = format(&section, errors);
-    let paths = paths(&section, errors);
+    let paths = paths(&section, file_text, errors);
     let neighbours = section.whole("neighbours", 0, MAX_NEIGHBOURS, errors);
     let has_template = paths.iter().any(|path| matches!(path, SourcePath::Template(_)));
     if neighbours.is_some() && !has_template && !paths.is_empty() {
@@ -121,7 +121,7 @@ fn byte(text: &str, expected: &str) -> Result<u8, String> {
     }
 }
 
-fn paths(section: &Section<'_>, errors: &mut Errors) -> Vec<SourcePath> {
+fn paths(section: &Section<'_>, file_text: &str, errors: &mut Errors) -> Vec<SourcePath> {
     let at = section.at("path");
     let expected = "a path, or a list of paths";
     let written = match section.get("path") {
@@ -147,6 +147,10 @@ fn paths(section: &Section<'_>, errors: &mut Errors) -> Vec<SourcePath> {
         let Some(parsed) = errors.take(&at, SourcePath::parse(path)) else {
             continue;
         };
+        if url::is_url(path) && !file_text.contains(path) {
+            // Where the file's text is shown, queries are found and left out by how URLs look in it.
+            errors.add(&at, "a URL with an escape of TOML in it, expected it as it is");
+        }
         if paths.contains(&parsed) {
             errors.add(&at, format!("{path} is listed twice"));
         }

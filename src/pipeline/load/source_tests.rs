@@ -242,3 +242,30 @@ fn the_hash_tells_sources_apart() {
         assert!(!all[..at].contains(one), "{at}");
     }
 }
+
+#[test]
+fn what_a_url_hides_is_in_no_message() {
+    let told = |paths: &str| {
+        let text = text("csv", "", "x = \"int8\"").replace("path = \"in/*\"", &format!("path = {paths}"));
+        parse(&text, "t").map(|_| ()).map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>())
+    };
+    assert_eq!(told("\"HTTPS://h/a?sig=secret\""), Ok(()));
+    let one = |error: &str| Err(vec![format!("t: source.path: {error}")]);
+    let twice = "[\"HTTPS://h/a?sig=secret\", \"HTTPS://h/a?sig=secret\"]";
+    assert_eq!(told(twice), one("HTTPS://h/a is listed twice"));
+    let untimed = "HTTPS://h/%Y?sig=secret";
+    let needs = "https://h/%Y needs a partition column of year_of, month_of, day_of or hour_of, found none";
+    assert_eq!(told(&format!("\"{untimed}\"")), one(needs));
+    for escaped in ["https:\\u002f\\u002fh/a?sig=secret", "https://h/a?sig=s\\u0065cret"] {
+        assert_eq!(told(&format!("\"{escaped}\"")), one("a URL with an escape of TOML in it, expected it as it is"));
+    }
+}
+
+#[test]
+fn an_error_hides_none_of_what_comes_after_it() {
+    let text = "name = \"t\"\nmax_rejected = 2\nsort_by = []\n[source]\nformat = \"parquet\"\npath = \"in/*\"\n[source.columns]\n\
+                k = \"string\"\n[partition]\np = { value_of = \"k\" }\n[columns]\nk = \"k\"\n[quarantine]\nrows = []\n";
+    let errors = parse(text, "t").unwrap_err();
+    let places: Vec<&str> = errors.iter().map(|error| error.at.as_str()).collect();
+    assert_eq!(places, ["max_rejected", "quarantine.rows", "sort_by"]);
+}

@@ -150,13 +150,7 @@ async fn start(
 /// decided cannot fail, so a committing run is put off.
 pub(super) async fn give_up_unreadable(tx: &mut Tx, id: RunId, why: &str) -> StoreResult<()> {
     let now = tx.now().await?;
-    let error = RunError {
-        kind: "run-unreadable".to_owned(),
-        title: "the run cannot be read".to_owned(),
-        detail: why.to_owned(),
-        class: FailureClass::Service,
-        retry_after_seconds: None,
-    };
+    let error = RunError::new(FailureClass::Service, "run-unreadable", "The run cannot be read", why.to_owned());
     if tx.execute(tx.sql.fail_unreadable, values![id, now, json(&error)?]).await? > 0 {
         close(tx, id, now, AttemptOutcome::Failed, Some(&error)).await?;
         tx.execute(tx.sql.release_scope, values![id]).await?;

@@ -75,6 +75,7 @@ fn job(place: &crate::service::Place, staging: &std::path::Path) -> Job {
         staging: staging.to_owned(),
         checkpoints: place.path("slices"),
         slice_source_bytes: u64::MAX,
+        read_bytes: Some(1 << 20),
         sort_bytes: 1 << 20,
         web: refrain::engine::WebSettings::default(),
         bases: Vec::new(),

@@ -82,6 +82,7 @@ impl Bed {
             staging,
             checkpoints: self.path("slices"),
             slice_source_bytes: u64::MAX,
+            read_bytes: Some(1 << 20),
             sort_bytes: 1 << 20,
             web: refrain::engine::WebSettings::default(),
             bases: Vec::new(),

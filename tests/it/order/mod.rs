@@ -120,6 +120,7 @@ impl Workers {
                 name: format!("worker-{number}"),
                 source_root: folder.path().to_owned(),
                 slice_source_bytes: u64::MAX,
+                read_bytes: None,
                 sort_bytes: u64::MAX,
                 web: refrain::engine::WebSettings::default(),
                 lease: Duration::from_secs(30),

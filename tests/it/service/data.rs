@@ -48,8 +48,11 @@ async fn download(server: &Server, path: &str, accept: &str) -> Download {
 }
 
 fn define(place: &Place, name: &str, table: &str) {
+    // Longer than the arguments of a process may be.
+    let long = "#".repeat(200_000);
     let text = trips_pipeline(name, r#""raw/*.parquet""#, "", "");
-    place.pipeline(name, &format!("{text}\nmean = \"avg(amount)\"\nlast = \"max(pickup)\"\n[table]\n{table}\n"));
+    place
+        .pipeline(name, &format!("{text}\nmean = \"avg(amount)\"\nlast = \"max(pickup)\"\n[table]\n{table}\n{long}\n"));
 }
 
 fn live(place: &Place, name: &str, file: &str) -> PathBuf {
@@ -139,7 +142,9 @@ async fn readers_are_bounded_and_end_with_their_clients() {
     let whole = download(&server, &path, NDJSON).await;
     let mut reading = started(&server, &path, NDJSON).await;
     let first = reading.chunk().await.unwrap().unwrap();
-    assert_eq!(engines_of(&server).len(), 1);
+    let readers = engines_of(&server);
+    let said = std::fs::read_to_string(format!("/proc/{}/cmdline", readers[0].0)).unwrap();
+    assert!(readers.len() == 1 && said.ends_with("\0extract\0"), "what is asked is not told to all: {said:?}");
     assert_eq!(download(&server, &path, NDJSON).await.kind(), "503 too-many-readers");
     assert_eq!(download(&server, &path, "*/*").await.status, 200, "the file as it is needs no reader");
     drop(reading);

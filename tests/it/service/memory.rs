@@ -1,6 +1,7 @@
 //! Sources of twice the memory that the engine may have: tables of rows, and tables of groups.
 
 use super::{Place, Store};
+use polars::prelude::{DataFrame, NamedFrom, ParquetCompression, ParquetWriter, Series};
 use serde_json::json;
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -61,6 +62,62 @@ async fn sources_of_twice_the_memory_become_tables_of_rows_and_of_groups() {
     let totals = &server.partitions("summed").await["year=2024"]["totals"];
     assert_eq!((&totals["n"], &totals["revenue"]), (&json!(4_800_000), &json!("6000000.00")));
     crate::counted(format_args!("{} MB of sources in {MEMORY_MB} MB of memory", bytes >> 20));
+}
+
+/// Files whose row groups would not all fit, and one whose single row group does not fit by itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn parquet_of_twice_the_memory_becomes_tables_of_rows_and_of_groups() {
+    const ROWS: i64 = 200_000;
+    let place = Place::new(Store::Sqlite).await;
+    fs::create_dir_all(place.path("raw")).unwrap();
+    let write = |name: &str, ids: std::ops::Range<i64>, group_rows: i64, compression: ParquetCompression| {
+        let path = place.path(&format!("raw/{name}.parquet"));
+        let group = usize::try_from(group_rows).unwrap();
+        let writer = ParquetWriter::new(File::create(&path).unwrap()).with_compression(compression);
+        let mut writer = writer.with_row_group_size(Some(group)).batched(wide_rows(0..1).schema()).unwrap();
+        for first in ids.step_by(group) {
+            writer.write_batch(&wide_rows(first..first + group_rows)).unwrap();
+        }
+        writer.finish().unwrap();
+        fs::metadata(&path).unwrap().len()
+    };
+    let mut bytes = 0;
+    for file in 0..i64::from(FILES) {
+        let ids = file * ROWS..(file + 1) * ROWS;
+        bytes += write(&format!("{file}"), ids, 10_000, ParquetCompression::Uncompressed);
+    }
+    assert!(bytes > (2 * MEMORY_MB) << 20, "{bytes} bytes of sources");
+    let all = i64::from(FILES + 2) * ROWS;
+    write("whole", i64::from(FILES) * ROWS..all, 2 * ROWS, ParquetCompression::Zstd(None));
+    let source = "[source]\nformat = \"parquet\"\npath = \"raw/*.parquet\"\n[source.columns]\nid = \"int64 not null\"\n\
+                  hour = \"int64\"\nhalf = \"int32\"\nnote = \"string\"\n[partition]\nhalf = { value_of = \"half\" }\n";
+    let kept = "[columns]\nid = \"id\"\nnote = \"note\"\n[table]\nrow_group_rows = 16384\n";
+    place.pipeline("kept", &format!("name = \"kept\"\nsort_by = [\"id\"]\n{source}{kept}"));
+    let groups = "[dimensions]\nhour = \"hour\"\n[measures]\nn = \"count(*)\"\nlongest = \"max(note)\"\n";
+    place.pipeline("summed", &format!("name = \"summed\"\n{source}{groups}"));
+    let memory = MEMORY_MB.to_string();
+    let server = place.start_with(&["--workers", "1", "--engine-memory-mb", &memory], &[]).await;
+    for (pipeline, rows) in [("summed", 24), ("kept", all / 2)] {
+        let run = server.run(pipeline, &json!({"pipeline": pipeline, "partitions": ["1"]})).await;
+        assert_eq!(run["attempts"].as_array().unwrap().len(), 1, "{run:#}");
+        assert_eq!(run["rows"]["read"], json!(all), "{run:#}");
+        assert_eq!(server.partitions(pipeline).await["half=1"]["rows"], json!(rows));
+    }
+    assert_eq!(server.partitions("summed").await["half=1"]["totals"]["n"], json!(all / 2));
+    crate::counted(format_args!("{} MB of Parquet in {MEMORY_MB} MB of memory", bytes >> 20));
+}
+
+/// Rows of some 700 bytes.
+fn wide_rows(ids: std::ops::Range<i64>) -> DataFrame {
+    let note = |id: i64| format!("{:016x}", id.unsigned_abs().wrapping_mul(0x9e37_79b9_7f4a_7c15)).repeat(44);
+    let ids: Vec<i64> = ids.collect();
+    let columns = [
+        Series::new("hour".into(), ids.iter().map(|id| id / 2 % 24).collect::<Vec<_>>()),
+        Series::new("half".into(), ids.iter().map(|id| i32::from(id % 2 == 1)).collect::<Vec<_>>()),
+        Series::new("note".into(), ids.iter().map(|id| note(*id)).collect::<Vec<_>>()),
+        Series::new("id".into(), ids.clone()),
+    ];
+    DataFrame::new(ids.len(), columns.map(Into::into).to_vec()).unwrap()
 }
 
 /// What was written where there was more memory is read where there is less.

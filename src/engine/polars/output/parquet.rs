@@ -15,11 +15,15 @@ const DATA_PAGE_BYTES: usize = 1_048_576;
 /// The settings of a pipeline's files.
 #[derive(Clone, Copy)]
 pub(super) struct Settings {
-    pub(super) compression: ParquetCompression,
-    pub(super) row_group_rows: usize,
+    compression: ParquetCompression,
+    row_group_rows: usize,
 }
 
 impl Settings {
+    pub(super) fn new(compression: ParquetCompression, row_group_rows: u32) -> Self {
+        Self { compression, row_group_rows: usize::try_from(row_group_rows).unwrap_or(usize::MAX).max(1) }
+    }
+
     fn of<W: Write>(self, writer: pl::ParquetWriter<W>) -> pl::ParquetWriter<W> {
         let compression = match self.compression {
             ParquetCompression::None => pl::ParquetCompression::Uncompressed,

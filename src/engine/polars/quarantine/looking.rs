@@ -2,9 +2,9 @@
 
 use super::super::books::{Books, Intake};
 use super::super::contract::Found;
-use super::super::engine_error;
 use super::super::files::LookedAt;
 use super::super::lower::{balanced, keep_type};
+use super::super::not_read;
 use super::super::query::{self, Carried, VERDICT, Verdict, bad_name};
 use super::super::scope::{value_name, values_at};
 use super::Row;
@@ -55,7 +55,7 @@ impl Looking<'_> {
         if wanted == 0 {
             return Ok(Vec::new());
         }
-        let mut seen = self.seen(file, &reasons, wanted).map_err(|e| engine_error(&e))?;
+        let mut seen = self.seen(file, &reasons, wanted).map_err(|e| not_read(std::slice::from_ref(file), &e))?;
         if file.is_text() {
             let lines: Vec<i64> = seen.iter().map(|row| row.line).collect();
             let mut raw: BTreeMap<i64, RawRow> =

@@ -5,13 +5,11 @@ use super::super::contract::Found;
 use super::super::convert::type_name;
 use super::super::files::LookedAt;
 use super::looking::Seen;
+use crate::engine::text::{beginning, clipped};
 use crate::pipeline::{Column, Definition, Reason};
 use crate::run::decimal_text;
 use ::polars::prelude as pl;
 use chrono::{DateTime, NaiveDate, TimeDelta};
-
-/// How much of a value is told in words.
-const TOLD_CHARS: usize = 60;
 
 /// What is wrong with a row: which column, what was found, and what was expected.
 pub(super) fn detail(definition: &Definition, intake: &Intake<'_>, file: &LookedAt, seen: &Seen) -> String {
@@ -58,13 +56,11 @@ fn found(column: &Column, at: usize, file: &LookedAt, seen: &Seen) -> String {
     let Some(text) = seen.raw.fields.get(at).and_then(Option::as_deref) else {
         return format!("column {name}: found null");
     };
-    let start = text.char_indices().nth(TOLD_CHARS).map_or(text, |(end, _)| &text[..end]);
-    let more = if start.len() < text.len() { "…" } else { "" };
     match file.found.get(at) {
         Some(Found::Column { physical, .. }) if *physical != pl::DataType::String => {
-            format!("column {name}: found {start}{more} ({})", type_name(physical))
+            format!("column {name}: found {} ({})", beginning(text), type_name(physical))
         }
-        _ => format!("column {name}: found {start:?}{more}"),
+        _ => format!("column {name}: found {}", clipped(text)),
     }
 }
 
