@@ -124,9 +124,10 @@ struct Cut {
 
 impl Cut {
     fn of(params: &Params) -> Result<Self, Problem> {
-        let limit = params.read("limit", |text| match text.parse::<u64>() {
-            Ok(rows) if rows > 0 => Ok(rows),
-            _ => Err(format!("found {text:?}, expected a whole number from 1 on")),
+        // As large as the description's int64 may be.
+        let limit = params.read("limit", |text| match text.parse::<i64>().map(u64::try_from) {
+            Ok(Ok(rows)) if rows > 0 => Ok(rows),
+            _ => Err(format!("found {text:?}, expected a whole number from 1 to {}", i64::MAX)),
         })?;
         let columns = params.read("columns", |text| {
             let names: Vec<String> = text.split(',').map(str::to_owned).collect();
