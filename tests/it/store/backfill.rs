@@ -36,7 +36,8 @@ pub(crate) async fn what_is_picked_is_settled_at_acceptance(bed: &Bed) {
     assert_eq!(partitions(&run(bed, missing.id).await), [A, C], "though one of them is there by now");
     assert_eq!(partitions(&submit(&*bed.store, &some_of("again", Only::Missing, 2)).await), [C]);
     // Only what the run picked is in anybody's way.
-    let elsewhere = submitted(bed, "elsewhere", &[A]).await;
+    let elsewhere = NewRun { definition: definition("trips", 2), ..request("trips", "elsewhere", &[A]) };
+    let elsewhere = submit(&*bed.store, &elsewhere).await.id;
     claim(bed, run_named(bed, "old").await).await;
     claim(bed, run_named(bed, "again").await).await;
     claim(bed, elsewhere).await;
