@@ -120,7 +120,7 @@ async fn publishing(store: &dyn RunStore) -> Found {
 /// The pipelines' files, as they were last read.
 fn files(pipelines: &Pipelines, errors: &[String]) -> Found {
     match errors {
-        [] => Ok(format!("{} are as in their files", pipelines.len())),
+        [] => Ok(format!("{}, as their files say", pipelines.len())),
         errors => Err(format!("files with errors, whose pipelines stay as they were: {}", errors.join("; "))),
     }
 }
