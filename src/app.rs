@@ -14,7 +14,7 @@ pub use inspect::{Inspected, Inspection, Verdict, check, inspect};
 use crate::config::{DatabaseSettings, Settings, WorkSettings};
 use crate::engine::{ChildEngine, WebSettings};
 use crate::fault::Faults;
-use crate::http::{self, Api, Limits, Pipelines, Watches, router};
+use crate::http::{self, Api, Limits, Watches, router};
 use crate::store::{PostgresOptions, PostgresStore, RunStore, SqliteOptions, SqliteStore};
 use crate::table::Warehouse;
 use crate::telemetry;
@@ -22,6 +22,7 @@ use crate::worker::{NoProbe, Probe, Worker, WorkerSettings};
 use anyhow::{Context, bail};
 use pipelines::PipelineFolder;
 use rustix::process::Signal;
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -117,7 +118,7 @@ pub async fn start(settings: Settings) -> anyhow::Result<Running> {
     let shutdown = CancellationToken::new();
     let mut tasks = Tasks::default();
     if let Some(warehouse) = &warehouse {
-        spawn_workers(&mut tasks, &settings.work, pipelines.current(), &store, warehouse, &shutdown)?;
+        spawn_workers(&mut tasks, &settings.work, pipelines.tables(), &store, warehouse, &shutdown)?;
     }
     let metrics = telemetry::metrics();
     http::describe_metrics();
@@ -180,7 +181,7 @@ pub async fn start_workers(database: &DatabaseSettings, work: &WorkSettings) -> 
     let warehouse = open_warehouse(database, store.as_ref()).await?;
     let shutdown = CancellationToken::new();
     let mut tasks = Tasks::default();
-    spawn_workers(&mut tasks, work, pipelines.current(), &store, &warehouse, &shutdown)?;
+    spawn_workers(&mut tasks, work, pipelines.tables(), &store, &warehouse, &shutdown)?;
     tasks.spawn("pipelines", pipelines.reload_at(reload, shutdown.clone()));
     tracing::info!(workers = work.workers, "working");
     let grace = Duration::from_secs(u64::from(work.shutdown_grace_seconds));
@@ -197,7 +198,7 @@ fn outlive_file_size_limits() -> anyhow::Result<()> {
 fn spawn_workers(
     tasks: &mut Tasks,
     work: &WorkSettings,
-    pipelines: watch::Receiver<Arc<Pipelines>>,
+    tables: watch::Receiver<Arc<BTreeSet<String>>>,
     store: &Arc<dyn RunStore>,
     warehouse: &Warehouse,
     shutdown: &CancellationToken,
@@ -235,7 +236,7 @@ fn spawn_workers(
     }
     let every = Duration::from_secs(u64::from(work.sweep_seconds));
     tasks.spawn("sweeper", sweep::run(Arc::clone(store), warehouse.clone(), every, shutdown.clone()));
-    tasks.spawn("observer", health::observe(Arc::clone(store), warehouse.clone(), pipelines, shutdown.clone()));
+    tasks.spawn("observer", health::observe(Arc::clone(store), warehouse.clone(), tables, shutdown.clone()));
     Ok(())
 }
 

@@ -9,6 +9,7 @@ use crate::table::{Holder, Warehouse};
 use crate::telemetry::{METRIC_OLDEST_DUE_SECONDS, METRIC_PUBLISH_LOCK_SECONDS, METRIC_RUNS};
 use chrono::Utc;
 use futures::FutureExt;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -26,21 +27,21 @@ pub(super) fn readiness(
     pipelines: &PipelineFolder,
     work: &WorkSettings,
 ) -> Readiness {
-    let (pipelines, errors) = (pipelines.current(), pipelines.errors());
+    let (pipelines, errors, tables) = (pipelines.current(), pipelines.errors(), pipelines.tables());
     // A lock is held for milliseconds. A holder that has had it for so long is stopped, or its disk is.
     let patience = Duration::from_secs(u64::from(work.lease_seconds).max(10));
     Arc::new(move || {
         let (store, warehouse) = (Arc::clone(&store), warehouse.clone());
         let (pipelines, errors) = (Arc::clone(&pipelines.borrow()), Arc::clone(&errors.borrow()));
+        let tables = Arc::clone(&tables.borrow());
         async move {
             let mut checks = vec![essential("database", database(store.as_ref())).await];
             if checks.iter().all(|check| check.ok) {
                 checks.push(partial("publishing", publishing(store.as_ref())).await);
             }
             if let Some(warehouse) = warehouse {
-                let names: Vec<String> = pipelines.keys().cloned().collect();
                 checks.push(essential("warehouse", on_disk(warehouse.clone(), usable)).await);
-                let locks = move |warehouse: &Warehouse| held_too_long(warehouse, &names, patience);
+                let locks = move |warehouse: &Warehouse| held_too_long(warehouse, &tables, patience);
                 checks.push(partial("publish locks", on_disk(warehouse, locks)).await);
             }
             checks.push(partial("pipelines", async { files(&pipelines, &errors) }).await);
@@ -54,7 +55,7 @@ pub(super) fn readiness(
 pub(super) async fn observe(
     store: Arc<dyn RunStore>,
     warehouse: Warehouse,
-    pipelines: watch::Receiver<Arc<Pipelines>>,
+    tables: watch::Receiver<Arc<BTreeSet<String>>>,
     shutdown: CancellationToken,
 ) {
     while !shutdown.is_cancelled() {
@@ -64,10 +65,10 @@ pub(super) async fn observe(
             metrics::gauge!(METRIC_RUNS, "state" => "committing").set(depth.committing as f64);
             metrics::gauge!(METRIC_OLDEST_DUE_SECONDS).set(depth.oldest_due.unwrap_or_default().as_secs_f64());
         }
-        let names: Vec<String> = pipelines.borrow().keys().cloned().collect();
-        for name in names {
-            let held = warehouse.lock_holder(&name).map_or(0.0, |holder| held_for(&holder).as_secs_f64());
-            metrics::gauge!(METRIC_PUBLISH_LOCK_SECONDS, "pipeline" => name).set(held);
+        let tables = Arc::clone(&tables.borrow());
+        for name in tables.iter() {
+            let held = warehouse.lock_holder(name).map_or(0.0, |holder| held_for(&holder).as_secs_f64());
+            metrics::gauge!(METRIC_PUBLISH_LOCK_SECONDS, "pipeline" => name.clone()).set(held);
         }
         tokio::select! {
             () = tokio::time::sleep(OBSERVE_EVERY) => {}
@@ -137,7 +138,7 @@ fn usable(warehouse: &Warehouse) -> Found {
     })
 }
 
-fn held_too_long(warehouse: &Warehouse, names: &[String], patience: Duration) -> Found {
+fn held_too_long(warehouse: &Warehouse, names: &BTreeSet<String>, patience: Duration) -> Found {
     let held = names.iter().filter_map(|name| {
         let holder = warehouse.lock_holder(name)?;
         let seconds = held_for(&holder);

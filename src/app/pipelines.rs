@@ -15,6 +15,7 @@ pub(super) struct PipelineFolder {
     folder: PathBuf,
     current: watch::Sender<Arc<Pipelines>>,
     errors: watch::Sender<Arc<[String]>>,
+    tables: watch::Sender<Arc<BTreeSet<String>>>,
 }
 
 impl PipelineFolder {
@@ -29,8 +30,9 @@ impl PipelineFolder {
     }
 
     fn of(folder: &Path, pipelines: Pipelines) -> Self {
+        let tables = watch::Sender::new(Arc::new(pipelines.keys().cloned().collect()));
         let current = watch::Sender::new(Arc::new(pipelines));
-        Self { folder: folder.to_owned(), current, errors: watch::Sender::new(Arc::default()) }
+        Self { folder: folder.to_owned(), current, errors: watch::Sender::new(Arc::default()), tables }
     }
 
     /// The pipelines that are in force, also after they are read again.
@@ -41,6 +43,11 @@ impl PipelineFolder {
     /// What was wrong with the files when they were last read.
     pub(super) fn errors(&self) -> watch::Receiver<Arc<[String]>> {
         self.errors.subscribe()
+    }
+
+    /// The pipelines that are or have been in force: of one that is gone, runs may still be at work.
+    pub(super) fn tables(&self) -> watch::Receiver<Arc<BTreeSet<String>>> {
+        self.tables.subscribe()
     }
 
     /// Reads the folder again each time that the signal comes, until `shutdown`.
@@ -76,6 +83,7 @@ impl PipelineFolder {
         let changed = names.into_iter().filter(|name| hash(&before, name) != hash(&now, name));
         let changed = changed.map(String::as_str).collect::<Vec<_>>().join(", ");
         tracing::info!(pipelines = now.len(), changed, "read the pipelines again");
+        self.tables.send_modify(|tables| Arc::make_mut(tables).extend(now.keys().cloned()));
         self.current.send_replace(Arc::new(now));
         self.errors.send_replace(errors.into());
     }
@@ -214,5 +222,6 @@ trips = "count(*)"
         assert_eq!((f.folder.current.borrow().len(), f.folder.errors.borrow().len()), (1, 1));
         std::fs::remove_file(f.dir.path().join("trips.toml")).unwrap();
         assert_eq!(f.reload(), (vec![], 0));
+        assert!(f.folder.tables.borrow().contains("trips"), "runs of it may still be at work");
     }
 }

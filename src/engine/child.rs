@@ -228,7 +228,7 @@ pub(super) fn leave_signals_to_the_parent() {
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
     let _inside = runtime.enter();
     let file_size = SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw());
-    for kind in [SignalKind::terminate(), SignalKind::interrupt(), file_size] {
+    for kind in [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup(), file_size] {
         // Once registered, a signal never does again what it does by default.
         let _ = signal(kind);
     }

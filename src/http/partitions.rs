@@ -199,8 +199,12 @@ async fn get(
     let (entry, mut history) = api.store.partition(&name, &key, before, limit.saturating_add(1)).await?;
     let more = history.len() > limit as usize;
     history.truncate(limit as usize);
-    if entry.is_none() && history.is_empty() && before.is_none() {
-        return Err(absent());
+    if entry.is_none() && history.is_empty() {
+        // Behind the last page of a partition that was cleared; or of one that never was.
+        let was_there = before.is_some() && !api.store.partition(&name, &key, None, 1).await?.1.is_empty();
+        if !was_there {
+            return Err(absent());
+        }
     }
     let next_cursor = history.last().filter(|_| more).map(|change| cursor(&change.version.to_string()));
     let detail = PartitionDetail::new(&name, key.as_str(), &definition.hash, entry.as_ref(), &history, next_cursor);

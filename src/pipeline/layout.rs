@@ -149,7 +149,7 @@ fn places_alike(a: (&Definition, &PartitionColumn), b: (&Definition, &PartitionC
         && from_a.format == from_b.format
         // Wall-clock times are never shifted.
         && (!zoned || a.0.timezone == b.0.timezone)
-        && (from_a.data_type != DataType::String || is_same_quote(quote(a.0), quote(b.0)))
+        && (matches!(from_a.origin, Origin::Folder(_)) || is_same_dialect(dialect(a.0), dialect(b.0)))
 }
 
 /// Whether a value that fits both types is written alike in a key.
@@ -182,16 +182,16 @@ fn is_same_field(a: &Column, b: &Column) -> bool {
     }
 }
 
-/// What is around the texts of csv, which would be a part of them if it were not said.
-fn quote(definition: &Definition) -> Option<Option<u8>> {
+/// What is between and around the fields of csv: by another one another text, or another field, would be read of the same line.
+fn dialect(definition: &Definition) -> Option<(u8, Option<u8>)> {
     match &definition.source.format {
-        Format::Csv(layout) => Some(layout.quote),
+        Format::Csv(layout) => Some((layout.delimiter, layout.quote)),
         Format::Parquet | Format::Ndjson => None,
     }
 }
 
-/// Other formats tell themselves what belongs to a text.
-fn is_same_quote(a: Option<Option<u8>>, b: Option<Option<u8>>) -> bool {
+/// Other formats tell themselves where a value begins and ends.
+fn is_same_dialect(a: Option<(u8, Option<u8>)>, b: Option<(u8, Option<u8>)>) -> bool {
     a.is_none() || b.is_none() || a == b
 }
 
@@ -217,7 +217,8 @@ fn rule_of(definition: &Definition, partition: &PartitionColumn) -> String {
     if matches!(column.data_type, DataType::Datetime(Some(_))) {
         rule.push_str(&format!(", in {}", definition.timezone.name()));
     }
-    if let (DataType::String, Some(quote)) = (&column.data_type, quote(definition)) {
+    if let (false, Some((delimiter, quote))) = (matches!(column.origin, Origin::Folder(_)), dialect(definition)) {
+        rule.push_str(&format!(", delimiter {:?}", char::from(delimiter)));
         rule.push_str(&quote.map_or(", no quotes".to_owned(), |quote| format!(", quote {}", char::from(quote))));
     }
     rule + ")"

@@ -56,8 +56,8 @@ pub(super) struct Statements {
     pub(super) unfinished_run: &'static str,
     /// A pipeline of which a run's time has come that has no number yet. 1 now, 2 list of pipelines to pass over.
     pub(super) due_pipeline: &'static str,
-    /// Of the due queued runs that overlap no held run and no queued run with a lower number, and whose pipeline has no held run
-    /// of another definition, the one of the highest priority, and among these of the lowest number. Where two that name
+    /// Of the due queued runs that overlap no held run and no queued run with a lower number, and whose pipeline has neither a
+    /// held run of another definition nor a due one with a lower number, the one of the highest priority, and among these of the lowest number. Where two that name
     /// their partitions overlap, the held one has the lower number: it had it when it was claimed, and keeps it while it is
     /// held. So the lowest number has the partition, held or queued, and no other need be looked at.
     /// 1 now, 2 its pipeline or null, 3 list of pipelines to pass over.

@@ -42,6 +42,9 @@ pub(super) async fn page(api: &Api, pipeline: &str, params: &Params) -> Result<P
     })?;
     let Some(moment) = moment else { return Ok(Page { as_of: None, after: after.map(|(_, key)| key) }) };
     let (moment, after) = match after {
+        Some((Some(version), _)) if matches!(moment, AsOf::Version(asked) if asked != version) => {
+            return Err(invalid("cursor", "expected the next_cursor of an earlier page of the same query"));
+        }
         Some((version, key)) => (version.map_or(moment, AsOf::Version), Some(key)),
         None => (moment, None),
     };

@@ -17,12 +17,12 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use futures::Stream;
 use std::collections::VecDeque;
-use std::convert::Infallible;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::mpsc::error::SendTimeoutError;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::Instant;
 
 const MEDIA_TYPE: &str = "text/event-stream";
@@ -37,6 +37,9 @@ const RETRY: &[u8] = b"retry: 2000\n\n";
 
 /// A comment, which says that the stream is there.
 const HEARTBEAT: &[u8] = b":\n\n";
+
+/// Before a run is looked at anew whose looks have broken.
+const AFTER_A_BREAK: Duration = Duration::from_secs(1);
 
 /// Follows a run to its end by server-sent events.
 ///
@@ -86,7 +89,10 @@ pub(super) async fn events(
     let frames = VecDeque::from([Bytes::from_static(RETRY)]);
     let telling = Telling { api, watcher, look: Some(first), told, frames, is_over: false, until, _place: place };
     let kind = (header::CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
-    Ok(([kind, no_store, NO_BUFFERING], Body::from_stream(telling.stream())).into_response())
+    let (client, mut taken) = mpsc::channel(1);
+    tokio::spawn(telling.tell(client));
+    let body = Body::from_stream(futures::stream::poll_fn(move |context| taken.poll_recv(context)));
+    Ok(([kind, no_store, NO_BUFFERING], body).into_response())
 }
 
 /// What a look at a run has to tell, as it is sent.
@@ -185,11 +191,26 @@ struct Telling {
 }
 
 impl Telling {
-    fn stream(self) -> impl Stream<Item = Result<Bytes, Infallible>> {
-        futures::stream::unfold(self, |mut telling| async {
-            let frame = telling.next().await?;
-            Some((Ok(frame), telling))
-        })
+    /// Tells all, until it is over, the client goes away, or it takes nothing for so long that its place is another's.
+    async fn tell(mut self, client: mpsc::Sender<io::Result<Bytes>>) {
+        let patience = Duration::from_secs(self.api.limits.request_timeout_seconds);
+        loop {
+            let next = tokio::select! {
+                next = self.next() => next,
+                () = client.closed() => return,
+            };
+            // Its place is free before its client knows that it is over.
+            let Some(frame) = next else { return drop(self) };
+            match client.send_timeout(Ok(frame), patience).await {
+                Ok(()) => {}
+                Err(SendTimeoutError::Closed(_)) => return,
+                Err(SendTimeoutError::Timeout(_)) => break,
+            }
+        }
+        tracing::info!("a client took no more of a run's events and was given up");
+        drop(self);
+        // Told once there is room for it: the events must not look whole.
+        let _ = client.send(Err(io::ErrorKind::TimedOut.into())).await;
     }
 
     /// What is sent next; none at the end.
@@ -210,6 +231,10 @@ impl Telling {
                     Ok(look) => self.look = Some(look),
                     Err(Problem::NoSuchRun(_)) => return None,
                     // A client would not come back where it is refused; so it is kept until the database is back.
+                    Err(_) if self.watcher.is_cut_off() => {
+                        tokio::time::sleep(AFTER_A_BREAK).await;
+                        self.watcher = self.api.watches.watch(self.watcher.run());
+                    }
                     Err(_) => {}
                 },
                 () = tokio::time::sleep_until(heartbeat) => return Some(Bytes::from_static(HEARTBEAT)),

@@ -3,12 +3,8 @@
 use crate::http::Api;
 use crate::http::problem::Problem;
 use crate::pipeline::Definition;
-use crate::run::{DefinitionHash, Mode, State};
-use crate::store::RunFilter;
+use crate::run::{DefinitionHash, Scope};
 use std::collections::BTreeSet;
-
-/// How many runs of a pipeline in one state are looked through for a full one.
-const MAX_RUNS: u32 = 1000;
 
 /// Refuses to replace some partitions of a table whose rows were placed otherwise or that has files of another format, unless a full run that may
 /// rebuild it has not ended. What counts is the look at the decision; this one only spares the work.
@@ -31,13 +27,7 @@ pub(super) async fn check(api: &Api, definition: &Definition) -> Result<(), Prob
     }
 }
 
+/// Whoever names no partition overlaps full runs alone.
 async fn is_being_rebuilt(api: &Api, pipeline: &str) -> Result<bool, Problem> {
-    for state in [State::Queued, State::Running, State::Committing] {
-        let pipeline = Some(pipeline.to_owned());
-        let filter = RunFilter { pipeline, state: Some(state), limit: MAX_RUNS, ..RunFilter::default() };
-        if api.store.list(&filter).await?.iter().any(|run| run.mode == Mode::Full) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
+    Ok(!api.store.overlapping(pipeline, &Scope::Partitions(Vec::new()), 1).await?.is_empty())
 }

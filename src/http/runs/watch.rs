@@ -8,7 +8,8 @@ use crate::store::{Change, Glance, RunStore, StoreError};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
-use tokio::sync::broadcast::{self, error::RecvError};
+use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::{Notify, OnceCell, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::Instant;
 
@@ -56,12 +57,11 @@ enum Found {
 }
 
 impl Found {
-    /// Whether it tells nothing that the one before did not. A run that could not be read at its end is told again.
+    /// Whether it tells nothing that the one before did not. Of an ended run more may be told than a glance sees: what has
+    /// superseded it since, or that it can be read again.
     fn is_as(&self, before: &Self) -> bool {
         match (self, before) {
-            (Found::Run(now), Found::Run(before)) => {
-                now.glance == before.glance && !before.whole.get().is_some_and(Result::is_err)
-            }
+            (Found::Run(now), Found::Run(before)) => now.glance == before.glance && !now.glance.state.is_ended(),
             (Found::NoRun, Found::NoRun) => true,
             (Found::Failed(now), Found::Failed(before)) => now == before,
             _ => false,
@@ -129,6 +129,18 @@ impl Watcher {
         // The cause was logged by who looked, which was for no request.
         tracing::warn!(run.id = %self.id, "the look at the run failed that this request shares");
         Err(problem)
+    }
+}
+
+impl Watcher {
+    /// Whether whoever looked has broken: only another one of these hears more.
+    pub(super) fn is_cut_off(&self) -> bool {
+        self.seen.has_changed().is_err()
+    }
+
+    /// The run that it waits for.
+    pub(super) fn run(&self) -> RunId {
+        self.id
     }
 }
 
@@ -200,8 +212,12 @@ impl Looking {
                 heard = changes.recv() => heard,
             };
             let mut is_due = self.heard(heard);
-            while let Ok(change) = changes.try_recv() {
-                is_due |= self.heard(Ok(change));
+            loop {
+                is_due |= match changes.try_recv() {
+                    Ok(change) => self.heard(Ok(change)),
+                    Err(TryRecvError::Lagged(missed)) => self.heard(Err(RecvError::Lagged(missed))),
+                    Err(TryRecvError::Empty | TryRecvError::Closed) => break,
+                };
             }
             if is_due {
                 return true;
@@ -221,8 +237,13 @@ impl Looking {
                 is_watched
             }
             Ok(Change::Queue) => false,
-            // Among what was missed may be any of them. (The store tells for as long as it is there, and it is there.)
-            Err(RecvError::Lagged(_) | RecvError::Closed) => self.all_are_due(),
+            // Among what was missed may be any of them. (The store tells for as long as it is there, and it is there.) Only once a
+            // second the task may find that it is over: whoever comes at that moment starts another.
+            Err(RecvError::Lagged(_) | RecvError::Closed) => {
+                let watched = &mut *self.watched();
+                watched.due.extend(watched.runs.keys());
+                !watched.due.is_empty()
+            }
         }
     }
 

@@ -149,14 +149,21 @@ fn transforms_columns_and_zones_are_compared() {
 }
 
 #[test]
-fn quotes_are_a_part_of_a_text_or_around_it() {
+fn delimiters_and_quotes_say_which_text_is_read() {
     let csv = |layout: &str| {
         let source = format!("format = \"csv\"\n{layout}");
         of(&source, "kind = \"string\"\nsize = \"int32\"", "p = { value_of = \"kind\" }", "")
     };
     let none = csv("csv = { quote = \"\" }");
     assert!(change(&csv(""), &none, "p=a").is_some());
-    assert_eq!(change(&csv(""), &csv("csv = { delimiter = \";\" }"), "p=a"), None);
+    assert!(change(&csv(""), &csv("csv = { delimiter = \";\" }"), "p=a").is_some());
+    let third = |layout: &str| {
+        let source = format!("format = \"csv\"\ncsv = {{ header = false{layout} }}");
+        of(&source, "size = { type = \"int32\", position = 2 }", "p = { value_of = \"size\" }", "")
+    };
+    assert!(change(&third(""), &third(", delimiter = \";\""), "p=3").is_some(), "x;3;y,4,z has two second fields");
+    assert!(change(&third(""), &third(", quote = \"\""), "p=3").is_some());
+    assert_eq!(change(&third(""), &third(", null = [\"-\"]"), "p=3"), None);
     let parquet = of(PARQUET, "kind = \"string\"\nsize = \"int32\"", "p = { value_of = \"kind\" }", "");
     assert_eq!(change(&csv(""), &parquet, "p=a"), None, "the same texts in another form");
 }

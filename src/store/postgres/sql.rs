@@ -194,6 +194,17 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
                     and o.id <> r.id
                     and (o.state <> 'queued' or (o.sequence > 0 and o.sequence < r.sequence))
             ))
+            and not exists (
+                select 1
+                from runs o
+                where o.pipeline = r.pipeline
+                    and o.state in ('queued', 'running', 'committing')
+                    and o.state = 'queued'
+                    and o.sequence > 0
+                    and o.sequence < r.sequence
+                    and o.due_at <= $1
+                    and o.definition <> r.definition
+            )
         order by r.priority desc, r.sequence
         limit 1",
     fail_unreadable: r"
@@ -350,7 +361,7 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         select changed.partition, changed.run_id
         from (
             select p.partition, r.sequence, (
-                select h.run_id
+                select case when h.committed_at >= r.ended_at then h.run_id end
                 from history h
                 where h.pipeline = r.pipeline and h.partition = p.partition and h.outcome <> 'unchanged'
                 order by h.version desc

@@ -233,6 +233,25 @@ async fn streams_are_bounded_in_number_and_in_time() {
 }
 
 #[tokio::test]
+async fn who_takes_nothing_more_loses_its_place() {
+    let app =
+        App::with(Limits { max_event_streams: 1, request_timeout_seconds: 1, ..Limits::default() }, &[super::MONTHLY])
+            .await;
+    let id = app.accepted("k", &months(&["2024-02"])).await;
+    let _unread = Stream::of(&app.router, &id, "").await;
+    let end = Instant::now() + SOON;
+    loop {
+        let request = Request::get(format!("/runs/{id}/events")).body(Body::empty()).unwrap();
+        match tower::ServiceExt::oneshot(app.router.clone(), request).await.unwrap().status() {
+            StatusCode::OK => return,
+            status => assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE),
+        }
+        assert!(Instant::now() < end, "it has its place still");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
 async fn one_look_serves_all_who_wait() {
     const WAITING: usize = 300;
     let app = App::new().await;

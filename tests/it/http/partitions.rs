@@ -245,6 +245,8 @@ async fn all_pages_of_a_moment_are_of_one_version() {
     for path in [format!("{path}&cursor={plain}"), format!("{path}&cursor={never}")] {
         assert_eq!(app.get(&path).await.problem(400, "invalid-parameter")["parameter"], "cursor");
     }
+    let another = format!("/pipelines/monthly/partitions?limit=1&as_of=2&cursor={cursor}");
+    assert_eq!(app.get(&another).await.problem(400, "invalid-parameter")["parameter"], "cursor");
     let without = format!("/pipelines/monthly/partitions?cursor={cursor}");
     assert_eq!(app.get(&without).await.problem(400, "invalid-parameter")["parameter"], "cursor");
     let missing = "/pipelines/monthly/partitions?from=2024-01&to=2024-02&missing=true&as_of=1";
@@ -266,9 +268,16 @@ async fn a_runs_partitions_say_what_has_superseded_them() {
     assert_eq!(superseded().await, [None, None], "nothing can have superseded what is not there yet");
     app.succeed(3).await;
     assert_eq!(superseded().await, [Some(Value::Null), Some(Value::Null)]);
+    let waited = format!("/runs/{first}?wait=5");
+    assert_eq!(app.get(&waited).await.json()["partitions"][1]["superseded_by"], Value::Null);
     let second = app.accepted("k2", &months(&["2024-02"])).await;
     app.succeed(4).await;
     assert_eq!(superseded().await, [Some(Value::Null), Some(json!(second))]);
+    assert_eq!(
+        app.get(&waited).await.json()["partitions"][1]["superseded_by"],
+        json!(second),
+        "who waits is told it too"
+    );
 }
 
 #[tokio::test]
@@ -290,6 +299,9 @@ async fn a_partitions_history_comes_in_pages() {
     let next = app.get(&format!("{base}&cursor={}", first["next_cursor"].as_str().unwrap())).await.json();
     assert_eq!((versions(&next), &next["next_cursor"]), (vec![1], &Value::Null));
     assert_eq!(next["rows"], 3, "it is as it is now");
+    let cursor = first["next_cursor"].as_str().unwrap();
+    let never = app.get(&format!("/pipelines/monthly/partitions/month=2024-03?cursor={cursor}")).await;
+    never.problem(404, "partition-not-found");
     for (query, parameter) in
         [("limit=0", "limit"), ("cursor=zz", "cursor"), ("cursor=61", "cursor"), ("from=1", "from")]
     {

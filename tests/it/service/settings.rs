@@ -1,10 +1,10 @@
 //! What the service is told: by flags, variables and files, and by its pipelines' files while it runs.
 
 use super::cli::refrain_with;
-use super::slow::wait_until_unwell;
+use super::slow::{of_attempts, stopped_engine, stopping, wait_until_unwell};
 use super::{Place, Server, Store, trips_pipeline, write_quarter};
 use rstest::rstest;
-use rustix::process::Signal;
+use rustix::process::{Signal, kill_process_group};
 use serde_json::json;
 use std::time::{Duration, Instant};
 
@@ -68,6 +68,20 @@ async fn pipelines_are_read_again_when_asked(#[case] store: Store) {
     assert_eq!(server.get("/pipelines/others").await.status, 404);
     assert_eq!(server.get("/readyz").await.json()["degraded"], false);
     assert!(server.stop().await.success());
+}
+
+/// As a terminal that closes sends it, or a supervisor that knows the group alone.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hangup_of_the_whole_group_ends_no_attempt() {
+    let place = Place::new(Store::Sqlite).await;
+    write_quarter(&place, 50);
+    place.pipeline("trips", &trips(""));
+    let server = place.start_with(&["--workers", "1"], &[("REFRAIN_FAULT", &stopping(&place))]).await;
+    let run = server.accept("first", &json!({"pipeline": "trips", "partitions": ["2024-01"]})).await;
+    let engine = stopped_engine(&server).await;
+    kill_process_group(server.pid(), Signal::HUP).unwrap();
+    engine.signal(Signal::CONT);
+    assert_eq!(of_attempts(&server.wait(&run).await, "outcome"), ["succeeded"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

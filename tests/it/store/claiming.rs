@@ -73,9 +73,14 @@ pub(crate) async fn runs_of_two_definitions_are_not_held_at_once(bed: &Bed) {
     let released = bed.store.end_attempt(first.run.id, first.token, &failed()).await.unwrap();
     assert_eq!(released, Fenced::Done);
     nothing_to_claim(bed).await;
-    finish(bed, &same).await;
-    claim(bed, other).await;
+    // Nor does it wait for ever: those that came after it do not begin before it.
+    let later = submitted(bed, "later", &[A]).await;
     nothing_to_claim(bed).await;
+    finish(bed, &same).await;
+    let other = claim(bed, other).await;
+    nothing_to_claim(bed).await;
+    assert_eq!(bed.store.end_attempt(other.run.id, other.token, &failed()).await.unwrap(), Fenced::Done);
+    claim(bed, later).await;
 }
 
 pub(crate) async fn pipelines_do_not_block_each_other(bed: &Bed) {
