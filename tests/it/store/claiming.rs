@@ -62,9 +62,9 @@ pub(crate) async fn disjoint_runs_go_side_by_side(bed: &Bed) {
 /// So whoever looks at its decision how the table's rows are placed finds all that runs of other definitions have made of it.
 pub(crate) async fn runs_of_two_definitions_are_not_held_at_once(bed: &Bed) {
     let first = submitted(bed, "first", &[A]).await;
+    let same = submitted(bed, "same", &[C]).await;
     let other = request("trips", "other", &[B]);
     let other = submit(&*bed.store, &NewRun { definition: definition("trips", 2), ..other }).await.id;
-    let same = submitted(bed, "same", &[C]).await;
     let elsewhere = submit(&*bed.store, &request("fares", "fares", &[B])).await.id;
     let (first, same) = (claim(bed, first).await, claim(bed, same).await);
     claim(bed, elsewhere).await;
