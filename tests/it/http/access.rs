@@ -495,3 +495,33 @@ async fn a_stream_breaks_off_when_the_token_ends() {
     });
     assert!(end.await.unwrap().is_some(), "it ended as if it were whole");
 }
+
+#[tokio::test]
+async fn who_is_refused_has_sent_the_body_before() {
+    let app = service().await;
+    app.token("us", TokenScope::Run, &[]).await;
+    app.until(None, 401).await;
+    let refused = app.post("/runs", &months(&["2024-01"])).await;
+    refused.problem(401, "missing-token");
+    assert_eq!(refused.header("connection"), None, "all of it was read, so the connection can stay");
+    let chunks =
+        futures::stream::repeat_with(|| Ok::<_, std::convert::Infallible>(bytes::Bytes::from(vec![b' '; 1 << 20])));
+    let endless = Request::post("/runs").header("content-type", "application/json").body(Body::from_stream(chunks));
+    let refused = app.send(endless.unwrap()).await;
+    refused.problem(401, "missing-token");
+    assert_eq!(refused.header("connection"), Some("close"));
+}
+
+#[tokio::test]
+async fn who_waits_without_a_token_is_told_of_the_first_one() {
+    let app = service().await;
+    let id = app.accepted("key", &months(&["2024-01"])).await;
+    let waiting = async { app.get(&format!("/runs/{id}?wait=60")).await.problem(401, "missing-token") };
+    let making = async {
+        tokio::time::sleep(MOMENT).await;
+        app.token("us", TokenScope::Run, &[]).await;
+    };
+    let began = Instant::now();
+    tokio::join!(waiting, making);
+    assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
+}
