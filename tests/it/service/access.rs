@@ -158,6 +158,23 @@ async fn the_arguments_of_a_token_are_checked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_is_mended_by_a_server_is_asked_for_with_a_token() {
+    let place = Place::new(Store::Sqlite).await;
+    trips(&place);
+    let server = place.start().await;
+    server.run("one", &json!({"pipeline": "trips", "partitions": MONTHS})).await;
+    let token = make(&place, &["--principal", "ops", "--scope", "run"]).await;
+    until(&server, &token, 0).await;
+    std::fs::remove_file(place.table("trips").join("pickup_month=2024-02/part-0.parquet")).unwrap();
+    let by = ["--fix", "--url", server.url()];
+    let refused = place.verify_with(&by).await;
+    let told = String::from_utf8(refused.stderr).unwrap();
+    assert!(refused.status.code() == Some(2) && told.contains("401: found no bearer token"), "{told}");
+    let queued = place.verify_with(&[&by[..], &["--token", &token]].concat()).await;
+    assert_eq!(queued.status.code(), Some(3), "{queued:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_token_is_not_sent_where_others_can_read_it() {
     let elsewhere = [("REFRAIN_URL", "http://refrain.invalid:8080"), ("REFRAIN_TOKEN", "rfr_1_2")];
     let said = refrain_with(&["status"], &elsewhere).await;
