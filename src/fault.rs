@@ -33,9 +33,6 @@ const NUMBERED: [&str; 3] = ["staged-", "checkpointed-", "published-"];
 /// A signal to the own process is taken up within this time, though not always at once.
 const SIGNALLED_WITHIN: Duration = Duration::from_millis(100);
 
-/// What a panic on purpose says.
-const PANIC: &str = "the step was told to panic by REFRAIN_FAULT";
-
 /// What happens at which steps; nothing where nobody asked.
 #[derive(Debug, Clone, Default)]
 pub struct Faults(Arc<[Fault]>);
@@ -112,12 +109,13 @@ impl Faults {
         Ok(())
     }
 
+    #[expect(clippy::panic, reason = "it was asked for")]
     fn strike(&self, step: &str) -> Option<Action> {
         let fault = self.0.iter().find(|fault| fault.step == step && fault.is_due())?;
         let signal = match fault.action {
             Action::Kill => Some(Signal::KILL),
             Action::Stop => Some(Signal::STOP),
-            Action::Panic => std::panic::panic_any(PANIC),
+            Action::Panic => panic!("the step was told to panic by {VARIABLE}"),
             Action::Delay(_) | Action::Fail => None,
         };
         if let Some(signal) = signal {
