@@ -6,6 +6,7 @@ mod foresight;
 mod health;
 mod inspect;
 mod pipelines;
+mod prune;
 mod sweep;
 
 pub use fix::{Fix, FixBy};
@@ -236,6 +237,9 @@ fn spawn_workers(
     }
     let every = Duration::from_secs(u64::from(work.sweep_seconds));
     tasks.spawn("sweeper", sweep::run(Arc::clone(store), warehouse.clone(), every, shutdown.clone()));
+    if let Some(kept) = work.keep.runs() {
+        tasks.spawn("pruner", prune::run(Arc::clone(store), warehouse.clone(), kept, every, shutdown.clone()));
+    }
     tasks.spawn("observer", health::observe(Arc::clone(store), warehouse.clone(), tables, shutdown.clone()));
     Ok(())
 }

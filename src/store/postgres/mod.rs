@@ -1,6 +1,7 @@
 //! The store in Postgres: any number of servers and workers.
 
 mod listen;
+mod prune;
 mod server;
 mod sql;
 
@@ -8,9 +9,10 @@ pub(super) use server::Server;
 
 use super::steps::{Access, Database};
 use super::tx::{Abandoned, Bus, Open, Tx, within};
-use super::{StoreError, StoreResult};
+use super::{StoreError, StoreResult, schema};
 use async_trait::async_trait;
 use secrecy::{ExposeSecret, SecretString};
+use sqlx::migrate::Migrator;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{Connection, PgConnection, PgPool};
 use std::str::FromStr;
@@ -18,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("migrations/postgres");
+static MIGRATIONS: Migrator = sqlx::migrate!("migrations/postgres");
 
 /// How long the server may leave a transaction of ours alone before it ends it: a process that is stopped must not keep
 /// the others from a pipeline.
@@ -94,13 +96,22 @@ impl PostgresStore {
     }
 
     /// Applies the migrations, under a lock of the database; without a limit of time, since a later one may have much to
-    /// do.
+    /// do. [`StoreError::Setup`] where a later version has brought the schema further than this one can follow.
     pub async fn migrate(&self) -> StoreResult<()> {
         let connect = &self.server.connect;
         let mut connection = within(self.server.limit, PgConnection::connect_with(connect)).await?;
         let place = connect.get_database().unwrap_or("postgres");
-        MIGRATIONS.run(&mut connection).await.map_err(|error| StoreError::from_migration(error, &place))?;
-        Ok(connection.close().await?)
+        let migrated = schema::migrator(&MIGRATIONS).run(&mut connection).await;
+        migrated.map_err(|error| StoreError::from_migration(error, &place))?;
+        connection.close().await?;
+        self.check_schema().await
+    }
+
+    /// [`StoreError::Setup`] where the schema is not one for this version.
+    pub async fn check_schema(&self) -> StoreResult<()> {
+        let mut tx = self.begin(Access::Read).await?;
+        schema::check(&mut tx, &MIGRATIONS).await?;
+        tx.commit().await
     }
 }
 
@@ -137,5 +148,9 @@ impl Database for PostgresStore {
 
     fn bus(&self) -> &Bus {
         &self.bus
+    }
+
+    fn migrations(&self) -> &'static Migrator {
+        &MIGRATIONS
     }
 }

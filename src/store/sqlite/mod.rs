@@ -1,14 +1,16 @@
 //! The store in a SQLite file: one serving process, which holds a lock on a file beside it.
 
+mod prune;
 mod sql;
 
 use super::error::file_error;
 use super::steps::{Access, Database};
 use super::tx::{Bus, Open, Tx};
-use super::{StoreError, StoreResult};
+use super::{StoreError, StoreResult, schema};
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use rustix::fs::{FlockOperation, flock};
+use sqlx::migrate::Migrator;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{Connection, SqlitePool};
 use std::fs::File;
@@ -16,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("migrations/sqlite");
+static MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
 
 /// Holders of leases are dead once their process has let go of the file's lock, so every lease ends at the start.
 const END_ALL_LEASES: &str =
@@ -82,13 +84,18 @@ impl SqliteStore {
             .foreign_keys(true)
             .busy_timeout(options.wait);
         let writer = pool(1, &options).connect_with(connect.clone()).await?;
-        MIGRATIONS.run(&writer).await.map_err(|error| StoreError::from_migration(error, &path.display()))?;
-        sqlx::query(END_ALL_LEASES).bind((options.clock)().timestamp_micros()).execute(&writer).await?;
+        let migrated = schema::migrator(&MIGRATIONS).run(&writer).await;
+        migrated.map_err(|error| StoreError::from_migration(error, &path.display()))?;
         let readers = pool(options.read_connections, &options).connect_with(connect.pragma("query_only", "on")).await?;
-        Ok(Self { writer: Some(writer), readers, clock: options.clock, bus: Bus::new(), _lock: Some(lock) })
+        let (now, clock) = ((options.clock)().timestamp_micros(), options.clock);
+        let store = Self { writer: Some(writer.clone()), readers, clock, bus: Bus::new(), _lock: Some(lock) };
+        store.check_schema().await?;
+        sqlx::query(END_ALL_LEASES).bind(now).execute(&writer).await?;
+        Ok(store)
     }
 
-    /// Opens the file to look at it, beside the process that serves it. Steps that write are refused.
+    /// Opens the file to look at it, beside the process that serves it. Steps that write are refused, and so is a schema that
+    /// is not one for this version.
     pub async fn open_read_only(path: &Path) -> StoreResult<Self> {
         if !path.is_file() {
             let path = path.display();
@@ -97,7 +104,13 @@ impl SqliteStore {
         let options = SqliteOptions::default();
         let connect = SqliteConnectOptions::new().filename(path).read_only(true).busy_timeout(options.wait);
         let readers = pool(1, &options).connect_with(connect).await?;
-        Ok(Self { writer: None, readers, clock: options.clock, bus: Bus::new(), _lock: None })
+        let store = Self { writer: None, readers, clock: options.clock, bus: Bus::new(), _lock: None };
+        store.check_schema().await?;
+        Ok(store)
+    }
+
+    async fn check_schema(&self) -> StoreResult<()> {
+        schema::check(&mut self.begin(Access::Read).await?, &MIGRATIONS).await
     }
 }
 
@@ -117,6 +130,10 @@ impl Database for SqliteStore {
 
     fn bus(&self) -> &Bus {
         &self.bus
+    }
+
+    fn migrations(&self) -> &'static Migrator {
+        &MIGRATIONS
     }
 }
 
