@@ -1,5 +1,6 @@
 //! Wires the parts, spawns named tasks, and shuts down in order.
 
+mod backup;
 mod files;
 mod fix;
 mod foresight;
@@ -9,6 +10,7 @@ mod pipelines;
 mod prune;
 mod sweep;
 
+pub use backup::backup;
 pub use fix::{Fix, FixBy};
 pub use inspect::{Inspected, Inspection, Verdict, check, inspect};
 

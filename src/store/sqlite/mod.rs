@@ -109,6 +109,14 @@ impl SqliteStore {
         Ok(store)
     }
 
+    /// Writes a copy of the database, as it is at one moment, beside whoever serves it. There must be no such file.
+    pub async fn copy_to(&self, path: &Path) -> StoreResult<()> {
+        let path = path.to_str().ok_or_else(|| StoreError::Setup(format!("{} is no UTF-8 path", path.display())))?;
+        let mut connection = self.readers.acquire().await?;
+        sqlx::query("vacuum into ?1").bind(path).execute(&mut *connection).await?;
+        Ok(())
+    }
+
     async fn check_schema(&self) -> StoreResult<()> {
         schema::check(&mut self.begin(Access::Read).await?, &MIGRATIONS).await
     }

@@ -103,13 +103,18 @@ impl Place {
 
     /// Runs `refrain verify` with these flags.
     pub(crate) async fn verify_with(&self, flags: &[&str]) -> std::process::Output {
+        let pipelines = self.path("pipelines");
+        self.verb(&[&["verify", "--pipelines", pipelines.to_str().unwrap()], flags].concat()).await
+    }
+
+    /// Runs a verb that needs the database.
+    pub(crate) async fn verb(&self, verb: &[&str]) -> std::process::Output {
         let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_refrain"));
-        command.args(["verify", "--data-dir"]).arg(self.path("refrain-data"));
-        command.arg("--pipelines").arg(self.path("pipelines")).stdin(std::process::Stdio::null());
+        command.args(&verb[..1]).arg("--data-dir").arg(self.path("refrain-data")).stdin(std::process::Stdio::null());
         if let Some(url) = &self.database_url {
             command.args(["--database-url", url]);
         }
-        command.args(flags).output().await.unwrap()
+        command.args(&verb[1..]).output().await.unwrap()
     }
 
     /// The URL of the Postgres database, where it is one.
