@@ -3,6 +3,8 @@
 use super::{Column, Server, Store, database, write_parquet};
 use crate::proxy::Proxy;
 use refrain::store::{PostgresOptions, PostgresStore, RunStore, SqliteStore};
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -60,6 +62,13 @@ impl Place {
     /// Starts a server with these flags and environment variables.
     pub(crate) async fn start_with(&self, flags: &[&str], environment: &[(&str, &str)]) -> Server {
         self.start_under(&[], flags, environment).await
+    }
+
+    /// Starts a server whose flags name the folder of its data.
+    pub(crate) async fn start_with_folders(&self, flags: &[&str]) -> Server {
+        let flags: Vec<String> = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        let ours = self.flags_of_folders(&[]).into_iter().skip_while(|flag| flag != "--pipelines");
+        Server::start(&[], self.root.path(), &ours.chain(flags).collect::<Vec<_>>(), &[]).await
     }
 
     /// [`Place::start_with`] under a command that becomes the server.
@@ -151,6 +160,24 @@ impl Place {
         .collect();
         all.extend(flags.iter().map(|flag| (*flag).to_owned()));
         all
+    }
+
+    /// Runs statements past the service, in the database's own dialect.
+    pub(crate) async fn execute(&self, statements: &str) {
+        let statements = AssertSqlSafe(statements.to_owned());
+        match &self.database_url {
+            Some(url) => {
+                let mut database = PgConnection::connect(url).await.unwrap();
+                sqlx::raw_sql(statements).execute(&mut database).await.unwrap();
+                database.close().await.unwrap();
+            }
+            None => {
+                let path = SqliteConnectOptions::new().filename(self.path("refrain-data/refrain.db"));
+                let mut database = SqliteConnection::connect_with(&path).await.unwrap();
+                sqlx::raw_sql(statements).execute(&mut database).await.unwrap();
+                database.close().await.unwrap();
+            }
+        }
     }
 
     /// Every file of a table with its content and modification time, by its path below the table.

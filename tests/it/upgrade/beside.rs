@@ -1,11 +1,9 @@
 //! A server of this version on a database that a later one has brought along.
 
-use super::{FLAGS, copy_folder, execute, fixture};
+use super::{FLAGS, copy_folder, fixture};
 use crate::crash::until_async;
 use crate::service::{Place, Store};
 use serde_json::json;
-use sqlx::sqlite::SqliteConnectOptions;
-use sqlx::{AssertSqlSafe, Connection, SqliteConnection};
 
 /// What a later version's migration does that only adds, and the row that records it.
 const EXPANDED: &str = "
@@ -39,7 +37,7 @@ async fn a_server_works_beside_a_later_one_for_as_long_as_it_may() {
     let body = |months: &[&str]| json!({"pipeline": "trips", "partitions": months});
     let old = place.start_with(&FLAGS, &[]).await;
     old.run("before", &body(&["2024-01", "2024-02"])).await;
-    execute(&place, &format!("{EXPANDED} {}", recorded(9000, "'\\x00'"))).await;
+    place.execute(&format!("{EXPANDED} {}", recorded(9000, "'\\x00'"))).await;
     let started = place.start_with(&FLAGS, &[]).await;
     for round in 0..6 {
         let server = if round % 2 == 0 { &old } else { &started };
@@ -55,7 +53,7 @@ async fn a_server_works_beside_a_later_one_for_as_long_as_it_may() {
     }
     assert_eq!(place.verify().await, None);
 
-    execute(&place, &format!("{CONTRACTED} {}", recorded(9001, "'\\x00'"))).await;
+    place.execute(&format!("{CONTRACTED} {}", recorded(9001, "'\\x00'"))).await;
     let needs = "needs a version of refrain that knows migration 9001";
     for server in [&old, &started] {
         until_async("the server says that it was left behind", async || {
@@ -78,29 +76,23 @@ async fn a_server_works_beside_a_later_one_for_as_long_as_it_may() {
 async fn an_embedded_database_is_opened_for_as_long_as_it_may() {
     let place = place(Store::Sqlite).await;
     let body = json!({"pipeline": "trips", "partitions": ["2024-01"]});
-    let execute = async |statements: String| {
-        let path = SqliteConnectOptions::new().filename(place.path("refrain-data/refrain.db"));
-        let mut database = SqliteConnection::connect_with(&path).await.unwrap();
-        sqlx::raw_sql(AssertSqlSafe(statements)).execute(&mut database).await.unwrap();
-        database.close().await.unwrap();
-    };
     let server = place.start().await;
     server.run("one", &body).await;
     assert!(server.stop().await.success());
     let added = EXPANDED.replace("bigint", "integer");
-    execute(format!("{added} {}", recorded(9000, "x'00'"))).await;
+    place.execute(&format!("{added} {}", recorded(9000, "x'00'"))).await;
     let server = place.start().await;
     server.run("two", &body).await;
     assert!(server.stop().await.success());
     assert_eq!(place.verify().await, None);
 
-    execute("delete from _sqlx_migrations where version = 11".to_owned()).await;
+    place.execute("delete from _sqlx_migrations where version = 11").await;
     let behind = place.verify().await.unwrap();
     assert!(behind.contains("lacks 11") && behind.contains("refrain migrate"), "{behind}");
-    execute(format!("{} {CONTRACTED}", recorded(11, "x'00'"))).await;
+    place.execute(&format!("{} {CONTRACTED}", recorded(11, "x'00'"))).await;
     let found = place.verify().await.unwrap();
     assert!(found.contains("needs a version of refrain that knows migration 9001"), "{found}");
-    execute(format!("update meta set oldest_schema = 11; {}", recorded(-1, "x'00'"))).await;
+    place.execute(&format!("update meta set oldest_schema = 11; {}", recorded(-1, "x'00'"))).await;
     let found = place.verify().await.unwrap();
     assert!(found.contains("has migration -1, which this version of refrain does not know"), "{found}");
     let refused = place.launch_with(&["--workers", "1"], &[]).refused().await;

@@ -116,13 +116,6 @@ async fn left_behind(store: Store) -> Place {
     place
 }
 
-/// Runs statements in a place's Postgres.
-async fn execute(place: &Place, statements: &str) {
-    let mut database = PgConnection::connect(place.database_url().unwrap()).await.unwrap();
-    sqlx::raw_sql(AssertSqlSafe(statements.to_owned())).execute(&mut database).await.unwrap();
-    database.close().await.unwrap();
-}
-
 /// Whether all that was said is said still; more may be.
 fn assert_still(now: &Value, then: &Value, of: &str) {
     match (now, then) {
