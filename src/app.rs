@@ -120,11 +120,12 @@ pub async fn start(settings: Settings) -> anyhow::Result<Running> {
     };
     let shutdown = CancellationToken::new();
     let mut tasks = Tasks::default();
+    // Before anything is counted.
+    let metrics = telemetry::metrics();
+    http::describe_metrics();
     if let Some(warehouse) = &warehouse {
         spawn_workers(&mut tasks, &settings.work, pipelines.tables(), &store, warehouse, &shutdown)?;
     }
-    let metrics = telemetry::metrics();
-    http::describe_metrics();
     let limits = &settings.limits;
     let files = files::Files::new(Arc::clone(&store), &settings.database, warehouse.clone(), limits)?;
     let api = Api {

@@ -21,6 +21,8 @@ month = { month_of = "at" }
 [measures]
 trips = "count(*)"
 [quarantine]
+[retry]
+source = { attempts = 1 }
 "#;
 
 fn write(place: &Place, month: &str, good: usize, bad: usize) {
@@ -65,9 +67,7 @@ async fn what_is_old_is_forgotten_and_the_table_stays(#[case] store: Store) {
     let current = server.run("current", &months(&["2024-02"])).await;
     write(&place, "2024-01", 11, 0);
     let newer = server.run("newer", &months(&["2024-01"])).await;
-    let failed = server
-        .run_to("failed", "failed", &json!({"pipeline": "trips", "partitions": ["2024-09"], "timeout_seconds": 60}))
-        .await;
+    let failed = server.run_to("failed", "failed", &months(&["2024-09"])).await;
     let listed = server.partitions("trips").await;
     assert!(server.stop().await.success());
     age(&place).await;
