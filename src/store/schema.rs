@@ -8,6 +8,9 @@ use super::{StoreError, StoreResult};
 use sqlx::migrate::Migrator;
 use std::collections::BTreeSet;
 
+/// The last migration that was applied; none where there is no schema yet.
+pub(super) const APPLIED: &str = "select max(version) from _sqlx_migrations";
+
 /// The migrations that this version knows, for a database that may have later ones: those are judged by [`check`].
 pub(super) fn migrator(known: &Migrator) -> Migrator {
     let mut migrator = Migrator::with_migrations(known.iter().cloned().collect());

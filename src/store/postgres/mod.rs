@@ -4,6 +4,7 @@ mod listen;
 mod prune;
 mod server;
 mod sql;
+mod tokens;
 
 pub(super) use server::Server;
 
@@ -98,9 +99,7 @@ impl PostgresStore {
     /// Applies the migrations, under a lock of the database; without a limit of time, since a later one may have much to
     /// do. [`StoreError::Setup`] where a later version has brought the schema further than this one can follow.
     pub async fn migrate(&self) -> StoreResult<()> {
-        let connect = &self.server.connect;
-        let mut connection = within(self.server.limit, PgConnection::connect_with(connect)).await?;
-        let place = connect.get_database().unwrap_or("postgres");
+        let (mut connection, place) = self.connect_alone().await?;
         let migrated = schema::migrator(&MIGRATIONS).run(&mut connection).await;
         migrated.map_err(|error| StoreError::from_migration(error, &place))?;
         connection.close().await?;
@@ -112,6 +111,28 @@ impl PostgresStore {
         let mut tx = self.begin(Access::Read).await?;
         schema::check(&mut tx, &MIGRATIONS).await?;
         tx.commit().await
+    }
+
+    /// Applies the migrations to a database that has none yet; [`StoreError::Setup`] where its schema is another version's.
+    pub async fn migrate_if_new(&self) -> StoreResult<()> {
+        let (mut connection, _) = self.connect_alone().await?;
+        let there = "select to_regclass('_sqlx_migrations') is not null";
+        let applied: Option<i64> = match sqlx::query_scalar(there).fetch_one(&mut connection).await? {
+            true => sqlx::query_scalar(schema::APPLIED).fetch_one(&mut connection).await?,
+            false => None,
+        };
+        connection.close().await?;
+        match applied {
+            None => self.migrate().await,
+            Some(_) => self.check_schema().await,
+        }
+    }
+
+    /// A connection of its own, and the database's name.
+    async fn connect_alone(&self) -> StoreResult<(PgConnection, String)> {
+        let connect = &self.server.connect;
+        let connection = within(self.server.limit, PgConnection::connect_with(connect)).await?;
+        Ok((connection, connect.get_database().unwrap_or("postgres").to_owned()))
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod prune;
 mod sql;
+mod tokens;
 
 use super::error::file_error;
 use super::steps::{Access, Database};
@@ -91,6 +92,35 @@ impl SqliteStore {
         let store = Self { writer: Some(writer.clone()), readers, clock, bus: Bus::new(), _lock: Some(lock) };
         store.check_schema().await?;
         sqlx::query(END_ALL_LEASES).bind(now).execute(&writer).await?;
+        Ok(store)
+    }
+
+    /// Opens the file to write to it beside the process that serves it; where it is not there yet, makes it.
+    /// [`StoreError::Setup`] where its schema is not this version's.
+    pub async fn open_beside(path: &Path, options: SqliteOptions) -> StoreResult<Self> {
+        if !path.is_file() {
+            return Self::open(path, options).await;
+        }
+        // As whoever serves it does, so that what is written here is as safe.
+        let connect = SqliteConnectOptions::new()
+            .filename(path)
+            .synchronous(SqliteSynchronous::Full)
+            .foreign_keys(true)
+            .busy_timeout(options.wait);
+        let writer = pool(1, &options).connect_with(connect.clone()).await?;
+        let there = "select count(*) > 0 from sqlite_master where name = '_sqlx_migrations'";
+        let applied: Option<i64> = match sqlx::query_scalar(there).fetch_one(&writer).await? {
+            true => sqlx::query_scalar(schema::APPLIED).fetch_one(&writer).await?,
+            false => None,
+        };
+        if applied.is_none() {
+            // Somebody has begun to make it.
+            writer.close().await;
+            return Self::open(path, options).await;
+        }
+        let readers = pool(1, &options).connect_with(connect.pragma("query_only", "on")).await?;
+        let store = Self { writer: Some(writer), readers, clock: options.clock, bus: Bus::new(), _lock: None };
+        store.check_schema().await?;
         Ok(store)
     }
 

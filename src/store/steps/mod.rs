@@ -7,20 +7,23 @@ mod due;
 mod prune;
 mod read;
 mod submit;
+mod tokens;
 
 use super::head::Head;
 use super::tx::{Bus, Tx, values};
 use super::{
     AsOf, Begun, Cancelled, Change, ClaimRequest, Claimed, Decision, Ended, EndedAt, Fenced, Glance, KnownKey, Listing,
-    NewRun, PartitionFilter, Prunable, QueueDepth, Renewal, Retried, RunFilter, RunStore, StagingVerdict, StoreError,
-    StoreResult, StoredDefinition, Submitted, rows, schema,
+    NewRun, NewToken, PartitionFilter, Prunable, QueueDepth, Renewal, Retried, RunFilter, RunStore, StagingVerdict,
+    StoreError, StoreResult, StoredDefinition, Submitted, TokenStore, Tokens, rows, schema,
 };
+use crate::access::{TokenId, TokenRecord};
 use crate::partition::PartitionKey;
 use crate::run::{
     AttemptOutcome, CatalogEntry, ClaimToken, DefinitionHash, HistoryEntry, IdempotencyKey, Principal, Progress,
     QuarantineFile, Run, RunError, RunId, RunSummary, Scope, State,
 };
 use async_trait::async_trait;
+use chrono::{DateTime, Utc};
 use sqlx::migrate::Migrator;
 use std::time::Duration;
 use tokio::sync::broadcast;
@@ -230,6 +233,21 @@ impl<D: Database> RunStore for D {
 
     async fn queue_depth(&self) -> StoreResult<QueueDepth> {
         step!(self, Read, |tx| read::queue_depth(tx))
+    }
+}
+
+#[async_trait]
+impl<D: Database> TokenStore for D {
+    async fn tokens(&self) -> StoreResult<Tokens> {
+        step!(self, Read, |tx| tokens::list(tx))
+    }
+
+    async fn put_token(&self, token: &NewToken) -> StoreResult<TokenRecord> {
+        step!(self, Write, |tx| tokens::put(tx, token))
+    }
+
+    async fn revoke_token(&self, id: &TokenId) -> StoreResult<Option<DateTime<Utc>>> {
+        step!(self, Write, |tx| tokens::revoke(tx, id))
     }
 }
 
