@@ -1,15 +1,18 @@
 //! Wires the parts, spawns named tasks, and shuts down in order.
 
 mod access;
+mod backup;
 mod files;
 mod fix;
 mod foresight;
 mod health;
 mod inspect;
 mod pipelines;
+mod prune;
 mod sweep;
 mod tokens;
 
+pub use backup::backup;
 pub use fix::{Fix, FixBy};
 pub use inspect::{Inspected, Inspection, Verdict, check, inspect};
 pub use tokens::{TokenArgs, token_command};
@@ -121,11 +124,12 @@ pub async fn start(settings: Settings) -> anyhow::Result<Running> {
     };
     let shutdown = CancellationToken::new();
     let mut tasks = Tasks::default();
+    // Before anything is counted.
+    let metrics = telemetry::metrics();
+    http::describe_metrics();
     if let Some(warehouse) = &warehouse {
         spawn_workers(&mut tasks, &settings.work, pipelines.tables(), &store, warehouse, &shutdown)?;
     }
-    let metrics = telemetry::metrics();
-    http::describe_metrics();
     let limits = &settings.limits;
     let files = files::Files::new(Arc::clone(&store), &settings.database, warehouse.clone(), limits)?;
     let api = Api {
@@ -241,6 +245,9 @@ fn spawn_workers(
     }
     let every = Duration::from_secs(u64::from(work.sweep_seconds));
     tasks.spawn("sweeper", sweep::run(Arc::clone(store), warehouse.clone(), every, shutdown.clone()));
+    if let Some(kept) = work.keep.runs() {
+        tasks.spawn("pruner", prune::run(Arc::clone(store), warehouse.clone(), kept, every, shutdown.clone()));
+    }
     tasks.spawn("observer", health::observe(Arc::clone(store), warehouse.clone(), tables, shutdown.clone()));
     Ok(())
 }

@@ -45,8 +45,8 @@ macro_rules! list {
 }
 
 pub(in crate::store) const STATEMENTS: Statements = Statements {
+    oldest_schema: r"select oldest_schema from meta",
     tokens: super::tokens::TOKENS,
-    ping: r"select 1 as one",
     identity: r"select database_id, warehouse_id from meta",
     bind_warehouse: r"update meta set warehouse_id = ?1 where warehouse_id is null",
     share_pipeline: r"
@@ -308,7 +308,7 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         "join run_labels labelled on labelled.run_id = r.id where labelled.name = ?8 ->> '$[0][0]' and labelled.text = ?8 ->> '$[0][1]'",
         "labelled.run_id"
     ),
-    version: r"select version from tables where pipeline = ?1",
+    version: r"select version, history_from from tables where pipeline = ?1",
     contents: r"
         select content
         from catalog
@@ -416,4 +416,5 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
             min(due_at) filter (where state = 'queued' and due_at <= ?1) as oldest_due
         from runs indexed by runs_active
         where state in ('queued', 'running', 'committing')",
+    prune: super::prune::STATEMENTS,
 };
