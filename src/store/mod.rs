@@ -14,6 +14,7 @@ mod error;
 mod filter;
 mod glance;
 mod head;
+mod pool;
 mod postgres;
 mod rows;
 mod sqlite;
@@ -25,6 +26,7 @@ pub use filter::{AsOf, Listing, PartitionFilter, RunFilter};
 pub use glance::Glance;
 pub use postgres::{PostgresOptions, PostgresStore};
 pub use sqlite::{Clock, SqliteOptions, SqliteStore};
+pub use steps::FENCED_STEPS;
 
 use crate::partition::PartitionKey;
 use crate::run::{
@@ -33,6 +35,7 @@ use crate::run::{
     State, Unmet, Warning,
 };
 use async_trait::async_trait;
+use chrono::{DateTime, Utc};
 use std::time::Duration;
 use tokio::sync::broadcast;
 use uuid::Uuid;
@@ -295,17 +298,34 @@ pub enum StagingVerdict {
     Unknown,
 }
 
-/// Counts for readyz and metrics.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// Counts for metrics.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct QueueDepth {
     /// Queued runs.
     pub queued: u64,
+    /// Those of them whose time, `not_before`, has not come.
+    pub scheduled: u64,
     /// Running runs.
     pub running: u64,
     /// Committing runs.
     pub committing: u64,
     /// How long the oldest due queued run has been waiting.
     pub oldest_due: Option<Duration>,
+    /// Each pipeline that ever had a run, by name.
+    pub pipelines: Vec<PipelineDepth>,
+}
+
+/// Counts for metrics, of one pipeline.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PipelineDepth {
+    /// Its name.
+    pub pipeline: String,
+    /// Queued runs that are due.
+    pub due: u64,
+    /// How long the oldest of them has been waiting.
+    pub oldest_due: Option<Duration>,
+    /// When a run last succeeded.
+    pub last_success: Option<DateTime<Utc>>,
 }
 
 /// The business steps. Two implementations: Postgres and SQLite; one conformance suite.
@@ -314,7 +334,7 @@ pub trait RunStore: Send + Sync {
     /// Wake-ups; subscribe before you query. They hurry, polling decides.
     fn changes(&self) -> broadcast::Receiver<Change>;
 
-    /// Whether the database answers.
+    /// Whether the database answers and can be written: a row that nobody reads is, and is taken away again.
     async fn ping(&self) -> StoreResult<()>;
 
     /// The database's own random id, made with its schema.
@@ -424,6 +444,6 @@ pub trait RunStore: Send + Sync {
     /// what a claim that is current may still have recorded.
     async fn quarantine_verdicts(&self, files: &[QuarantineFile]) -> StoreResult<Vec<StagingVerdict>>;
 
-    /// Counts for readyz and metrics.
+    /// Counts for metrics.
     async fn queue_depth(&self) -> StoreResult<QueueDepth>;
 }

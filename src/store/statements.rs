@@ -3,8 +3,10 @@
 /// One database's dialect. Lists are JSON arrays; times are the database's own.
 #[derive(Debug)]
 pub(super) struct Statements {
-    /// Answers.
-    pub(super) ping: &'static str,
+    /// Writes a row that nobody reads. 1 id, 2 now.
+    pub(super) put_pulse: &'static str,
+    /// 1 id.
+    pub(super) remove_pulse: &'static str,
     /// The database's own id and its warehouse's.
     pub(super) identity: &'static str,
     /// Unless one is bound. 1 id.
@@ -154,4 +156,6 @@ pub(super) struct Statements {
     pub(super) leftover_runs: &'static str,
     /// 1 now.
     pub(super) queue_depth: &'static str,
+    /// Of each pipeline that ever had a run: its due runs, and when one last succeeded. 1 now.
+    pub(super) pipeline_depths: &'static str,
 }

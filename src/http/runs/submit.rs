@@ -7,16 +7,18 @@ use super::{definition_for_retry, layout, location, plan, stored};
 use crate::http::params::Params;
 use crate::http::problem::{FieldError, Problem, ProblemDetails};
 use crate::http::wire::{RunOrPlan, RunView};
-use crate::http::{Api, IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED, body};
+use crate::http::{Api, IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED, body, middleware};
 use crate::pipeline::{self, Definition};
 use crate::run::{Asked, IdempotencyKey, Mode, Principal, Run, RunId, State as RunState};
 use crate::store::{KnownKey, NewRun, Retried, StoredDefinition, Submitted};
+use crate::telemetry;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use bytes::Bytes;
 use chrono::{TimeDelta, Utc};
 use std::sync::Arc;
+use tracing::Instrument;
 
 /// How often a submission looks again after the key was taken meanwhile. The second look finds it, since keys live as
 /// long as their runs; the bound is for a store that breaks its word.
@@ -80,7 +82,7 @@ pub(super) async fn submit(
     if params.flag("dry_run")? {
         return dry_run(&api, &headers, &body, wait).await;
     }
-    answer(&api, &headers, &body, wait).await
+    answer(&api, &headers, &body, wait).instrument(tracing::info_span!("submit")).await
 }
 
 async fn answer(api: &Api, headers: &HeaderMap, body: &Bytes, wait: Wait) -> Result<Response, Problem> {
@@ -91,7 +93,8 @@ async fn answer(api: &Api, headers: &HeaderMap, body: &Bytes, wait: Wait) -> Res
         if let Some(known) = api.store.known_key(&principal, &key).await? {
             return replay(api, &request, &known, wait).await;
         }
-        match api.store.submit(&new_run(api, &request, &principal, &key).await?).await? {
+        let run = new_run(api, &request, &principal, &key, headers).await?;
+        match api.store.submit(&run).await? {
             Submitted::New(run) => return accepted(api, *run, wait).await,
             Submitted::KeyTaken => {}
             Submitted::PreconditionFailed(unmet) => return Err(Problem::PreconditionFailed(unmet)),
@@ -176,8 +179,10 @@ async fn new_run(
     request: &SubmitRequest,
     principal: &Principal,
     key: &IdempotencyKey,
+    headers: &HeaderMap,
 ) -> Result<NewRun, Problem> {
-    let (definition, asked) = asked(api, request).await?;
+    let (definition, mut asked) = asked(api, request).await?;
+    asked.traceparent = telemetry::traceparent(middleware::traceparent(headers));
     Ok(NewRun {
         id: RunId::new(),
         principal: principal.clone(),
