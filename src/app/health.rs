@@ -127,9 +127,13 @@ async fn database(store: &dyn RunStore) -> Found {
             tracing::warn!(%error, "the database has no room");
             Err("it has no room to write".to_owned())
         }
+        Err(error) if error.is_read_only() => {
+            tracing::warn!(%error, "the database only reads");
+            Err("it answers, but it is read-only".to_owned())
+        }
         Err(error) => {
-            tracing::warn!(%error, "the database does not answer, or cannot be written");
-            Err("it does not answer, or cannot be written".to_owned())
+            tracing::warn!(%error, "the database does not answer");
+            Err("it does not answer".to_owned())
         }
     }
 }

@@ -33,15 +33,17 @@ impl Warehouse {
     pub fn probe_write(&self) -> Result<(), TableError> {
         self.check_usable()?;
         let staging = self.staging_root();
-        disk::make_folder(&staging)?;
-        let failed = |e| TableError::io("write a probe in", &staging, e);
+        // It is not made here: what was looked at may by now be the empty folder that an unmounted disk leaves.
+        let folder = if staging.is_dir() { &staging } else { self.root() };
+        let failed = |e| TableError::io("write a probe in", folder, e);
         let nameless = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
-        match rustix::fs::open(&staging, nameless, Mode::RUSR | Mode::WUSR) {
+        match rustix::fs::open(folder, nameless, Mode::RUSR | Mode::WUSR) {
             Ok(file) => write_probe(File::from(file)).map_err(failed),
-            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) if folder == staging => {
                 let (folder, _held) = make_held(&staging)?;
                 File::create(folder.path().join("file")).and_then(write_probe).map_err(failed)
             }
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => Ok(()),
             Err(error) => Err(failed(error.into())),
         }
     }

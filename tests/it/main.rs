@@ -14,6 +14,7 @@ mod site;
 mod sse;
 mod store;
 mod table;
+mod telemetry;
 mod tidy;
 
 /// Says what a test has done in figures, where its success is shown too.
