@@ -8,7 +8,7 @@ mod traces;
 
 pub use exposition::Exposition;
 pub use names::*;
-pub use traces::{OtlpError, OtlpOptions, Traces, entered, past_span, told_by, traceparent};
+pub use traces::{OtlpError, OtlpOptions, Traces, answered, entered, past_span, told_by, traceparent};
 
 use clap::ValueEnum;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};

@@ -102,6 +102,7 @@ async fn measure(request: Request, next: Next) -> Response {
     let method = method_label(request.method());
     let start = Instant::now();
     let response = next.run(request).await;
+    telemetry::answered(&route, response.status().as_u16());
     let status = response.status().as_u16().to_string();
     metrics::counter!(METRIC_REQUESTS, "method" => method, "route" => route.clone(), "status" => status).increment(1);
     metrics::histogram!(METRIC_REQUEST_SECONDS, "method" => method, "route" => route)

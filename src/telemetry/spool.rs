@@ -11,11 +11,13 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How many spans may wait.
-const QUEUE: usize = 4096;
+const QUEUE: usize = 2048;
 /// How many are sent at once.
 const BATCH: usize = 512;
 /// How long a span may wait for others before it is sent.
 const SEND_EVERY: Duration = Duration::from_secs(1);
+/// How long a collector that did not take spans is left alone.
+const PAUSE: Duration = Duration::from_secs(3);
 
 /// What the thread is told.
 enum Told {
@@ -136,7 +138,10 @@ impl<E: SpanExporter> Sending<E> {
         let count = spans.len() as u64;
         match futures::executor::block_on(self.exporter.export(spans)) {
             Ok(()) => self.exported.increment(count),
-            Err(_) => self.failed.increment(count),
+            Err(_) => {
+                self.failed.increment(count);
+                std::thread::sleep(PAUSE);
+            }
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use super::spool::Spool;
 use opentelemetry::trace::{
-    Span as _, SpanContext, SpanId, TraceContextExt, TraceFlags, TraceId, TraceState, Tracer, TracerProvider,
+    Span as _, SpanContext, SpanId, Status, TraceContextExt, TraceFlags, TraceId, TraceState, Tracer, TracerProvider,
 };
 use opentelemetry::{Context, KeyValue};
 use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig, WithHttpConfig};
@@ -28,8 +28,7 @@ const FLUSHED_WITHIN: Duration = Duration::from_secs(2);
 /// Below the endpoint, by the convention of OTLP over HTTP.
 const PATH: &str = "/v1/traces";
 
-/// Where spans are sent.
-#[derive(Debug, Clone)]
+/// Where spans are sent. Its headers are secrets, so that it is never shown.
 pub struct OtlpOptions {
     /// The collector, e.g. `http://127.0.0.1:4318`; spans go to `/v1/traces` below it.
     pub endpoint: String,
@@ -132,6 +131,18 @@ pub fn entered(span: &tracing::Span, name: &str, kind: &str) {
     if TRACER.get().is_some() {
         span.record("otel.name", name);
         span.record("otel.kind", kind);
+    }
+}
+
+/// Notes in the current span how its request was answered.
+pub fn answered(route: &str, status: u16) {
+    if TRACER.get().is_some() {
+        let span = tracing::Span::current();
+        span.set_attribute("http.route", route.to_owned());
+        span.set_attribute("http.response.status_code", i64::from(status));
+        if status >= 500 {
+            span.set_status(Status::error(""));
+        }
     }
 }
 

@@ -94,6 +94,25 @@ async fn a_worker_that_does_not_come_round_is_not_ready() {
     server.run("first", &of_month("2024-02")).await;
 }
 
+/// Answers are given again for a second: each look writes.
+#[tokio::test(flavor = "multi_thread")]
+async fn to_ask_again_and_again_is_no_load() {
+    let place = Place::new(Store::Sqlite).await;
+    pipeline(&place);
+    let server = place.start_with(&["--workers", "0"], &[]).await;
+    let written = async || {
+        let found = scrape_until(&server, &[("refrain_database_transaction_seconds", &[], 1.0)]).await;
+        let writes = found["refrain_database_transaction_seconds"].samples.iter().find(|sample| {
+            sample.name.ends_with("_count") && sample.labels.get("access").is_some_and(|access| access == "write")
+        });
+        writes.map_or(0.0, |sample| sample.value)
+    };
+    let (since, before) = (Instant::now(), written().await);
+    futures::future::join_all((0..200).map(|_| server.get("/readyz"))).await;
+    let (after, seconds) = (written().await, since.elapsed().as_secs_f64());
+    assert!(after - before <= seconds + 2.0, "{} writes in {seconds} s", after - before);
+}
+
 /// One that computes for longer than its rounds may take is well.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_at_work_is_ready() {
