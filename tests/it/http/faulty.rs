@@ -36,6 +36,8 @@ pub(super) enum Fault {
     OneRun,
     /// The database does not answer the second look at runs.
     AwayAtSecondLook,
+    /// The second look at runs panics.
+    BreaksAtSecondLook,
     /// Several runs cannot be looked at together.
     OneByOne,
 }
@@ -67,6 +69,7 @@ impl FaultyStore {
             | Fault::UnreadableDefinition
             | Fault::OneRun
             | Fault::AwayAtSecondLook
+            | Fault::BreaksAtSecondLook
             | Fault::OneByOne => Ok(()),
         }
     }
@@ -174,6 +177,7 @@ impl RunStore for FaultyStore {
         let look = self.looks.fetch_add(1, Ordering::SeqCst) + 1;
         match self.fault {
             Fault::AwayAtSecondLook if look == 2 => return Err(StoreError::Unavailable(sqlx::Error::PoolTimedOut)),
+            Fault::BreaksAtSecondLook if look == 2 => panic!("a secret"),
             Fault::OneByOne if ids.len() > 1 => return Err(StoreError::Corrupt("one of them".to_owned())),
             _ => {}
         }

@@ -18,6 +18,7 @@ mod memory;
 mod mend;
 mod merge;
 mod names;
+mod nets;
 mod numbers;
 mod options;
 mod order;
