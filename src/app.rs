@@ -1,5 +1,6 @@
 //! Wires the parts, spawns named tasks, and shuts down in order.
 
+mod access;
 mod files;
 mod fix;
 mod foresight;
@@ -8,9 +9,11 @@ mod inspect;
 mod observer;
 mod pipelines;
 mod sweep;
+mod tokens;
 
 pub use fix::{Fix, FixBy};
 pub use inspect::{Inspected, Inspection, Verdict, check, inspect};
+pub use tokens::{TokenArgs, token_command};
 
 use crate::config::{DatabaseSettings, Settings, TelemetrySettings, WorkSettings};
 use crate::engine::{ChildEngine, WebSettings};
@@ -108,6 +111,7 @@ pub async fn start(settings: Settings) -> anyhow::Result<Running> {
     let reload = signal(SignalKind::hangup()).context("cannot listen to a signal")?;
     let pipelines = PipelineFolder::load(&settings.work.pipelines)?;
     let store = open_store(&settings.database).await?;
+    let gate = access::gate(settings.listen, &settings.access, &store).await?;
     let listener =
         TcpListener::bind(settings.listen).await.with_context(|| format!("cannot listen on {}", settings.listen))?;
     let address = listener.local_addr()?;
@@ -128,6 +132,7 @@ pub async fn start(settings: Settings) -> anyhow::Result<Running> {
     let files = files::Files::new(Arc::clone(&store), &settings.database, warehouse.clone(), limits)?;
     let api = Api {
         store: Arc::clone(&store),
+        gate,
         watches: Watches::new(Arc::clone(&store), limits.max_event_streams),
         pipelines: pipelines.current(),
         files: Arc::new(files),

@@ -17,9 +17,11 @@ mod head;
 mod pool;
 mod postgres;
 mod rows;
+mod schema;
 mod sqlite;
 mod statements;
 mod steps;
+mod tokens;
 mod tx;
 
 pub use filter::{AsOf, Listing, PartitionFilter, RunFilter};
@@ -27,6 +29,7 @@ pub use glance::Glance;
 pub use postgres::{PostgresOptions, PostgresStore};
 pub use sqlite::{Clock, SqliteOptions, SqliteStore};
 pub use steps::FENCED_STEPS;
+pub use tokens::{NewToken, TokenStore, Tokens};
 
 use crate::partition::PartitionKey;
 use crate::run::{
@@ -330,7 +333,7 @@ pub struct PipelineDepth {
 
 /// The business steps. Two implementations: Postgres and SQLite; one conformance suite.
 #[async_trait]
-pub trait RunStore: Send + Sync {
+pub trait RunStore: TokenStore {
     /// Wake-ups; subscribe before you query. They hurry, polling decides.
     fn changes(&self) -> broadcast::Receiver<Change>;
 
