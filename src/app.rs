@@ -1,6 +1,7 @@
 //! Wires the parts, spawns named tasks, and shuts down in order.
 
 mod access;
+mod backup;
 mod files;
 mod fix;
 mod foresight;
@@ -8,9 +9,11 @@ mod health;
 mod inspect;
 mod observer;
 mod pipelines;
+mod prune;
 mod sweep;
 mod tokens;
 
+pub use backup::backup;
 pub use fix::{Fix, FixBy};
 pub use inspect::{Inspected, Inspection, Verdict, check, inspect};
 pub use tokens::{TokenArgs, token_command};
@@ -121,6 +124,7 @@ pub async fn start(settings: Settings) -> anyhow::Result<Running> {
     };
     let shutdown = CancellationToken::new();
     let mut tasks = Tasks::default();
+    // Before anything is counted.
     let metrics = telemetry::metrics();
     let pulses = match &warehouse {
         Some(warehouse) => spawn_workers(&mut tasks, &settings.work, &store, warehouse, &shutdown)?,
@@ -252,6 +256,9 @@ fn spawn_workers(
     }
     let every = Duration::from_secs(u64::from(work.sweep_seconds));
     tasks.spawn("sweeper", sweep::run(Arc::clone(store), warehouse.clone(), every, shutdown.clone()));
+    if let Some(kept) = work.keep.runs() {
+        tasks.spawn("pruner", prune::run(Arc::clone(store), warehouse.clone(), kept, every, shutdown.clone()));
+    }
     Ok(pulses)
 }
 

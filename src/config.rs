@@ -2,10 +2,12 @@
 
 mod access;
 mod in_force;
+mod keeping;
 mod telemetry;
 
 pub use access::AccessSettings;
 pub use in_force::{InForce, Origin, Setting, in_force, unknown_variables};
+pub use keeping::KeepSettings;
 pub use telemetry::TelemetrySettings;
 
 use anyhow::Context;
@@ -148,6 +150,9 @@ pub struct WorkSettings {
     #[arg(long, env = "REFRAIN_SWEEP_SECONDS", default_value_t = 300, value_name = "SECONDS")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub sweep_seconds: u32,
+    /// How long what is over is kept.
+    #[command(flatten)]
+    pub keep: KeepSettings,
 }
 
 /// Everything that the service is told.
@@ -200,6 +205,7 @@ impl Settings {
                 source_timeout_seconds: 30,
                 shutdown_grace_seconds: 10,
                 sweep_seconds: 300,
+                keep: KeepSettings::default(),
             },
             limits: LimitSettings {
                 max_body_bytes: 1 << 20,

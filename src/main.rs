@@ -73,6 +73,8 @@ enum Verb {
         /// The shell.
         shell: clap_complete::Shell,
     },
+    /// Copy the embedded database into a folder, beside the server that holds it; docs/backup.md says what else a backup needs.
+    Backup(BackupArgs),
     /// Hold the catalog against the files; ends with 1 where they differ, or with 3 where --fix has a run for all of it.
     Verify(Box<VerifyArgs>),
     /// Make the made-up quarter of yellow-taxi files.
@@ -119,6 +121,15 @@ struct WorkerArgs {
     work: WorkSettings,
     #[command(flatten)]
     telemetry: TelemetrySettings,
+}
+
+#[derive(Args)]
+struct BackupArgs {
+    /// The folder to copy it to; made where it is not there.
+    #[arg(long, value_name = "DIR")]
+    to: PathBuf,
+    #[command(flatten)]
+    database: DatabaseSettings,
 }
 
 #[derive(Args)]
@@ -213,6 +224,10 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "refrain", &mut script);
             std::io::stdout().write_all(&script)?;
+        }
+        Verb::Backup(args) => {
+            let copy = app::backup(&args.database, &args.to).await?;
+            writeln!(std::io::stdout(), "{}", copy.display())?;
         }
         Verb::Verify(args) => return verify(*args).await,
         Verb::Sample { out, scale } => {

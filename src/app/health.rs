@@ -2,7 +2,7 @@
 
 use crate::http::{Check, Pipelines, Readiness};
 use crate::run::State;
-use crate::store::{RunFilter, RunStore};
+use crate::store::{RunFilter, RunStore, StoreError};
 use crate::table::{Holder, Warehouse};
 use crate::worker::{Condition, Pulse};
 use chrono::Utc;
@@ -131,6 +131,8 @@ async fn database(store: &dyn RunStore) -> Found {
             tracing::warn!(%error, "the database only reads");
             Err("it answers, but it is read-only".to_owned())
         }
+        // In words for the operator: a later version has changed it.
+        Err(StoreError::Setup(why)) => Err(why),
         Err(error) => {
             tracing::warn!(%error, "the database does not answer");
             Err("it does not answer".to_owned())

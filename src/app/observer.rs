@@ -112,7 +112,7 @@ fn counters_from_zero(pipelines: &BTreeSet<String>) {
     DOING.iter().for_each(|doing| counter!(METRIC_LEASES_LOST, "doing" => *doing).increment(0));
     FENCED_STEPS.iter().for_each(|step| counter!(METRIC_REFUSED_STEPS, "step" => *step).increment(0));
     DEATHS.iter().for_each(|how| counter!(METRIC_ENGINE_DEATHS, "how" => *how).increment(0));
-    let plain = [METRIC_SWEPT, METRIC_SWEEP_FAILURES, METRIC_CONFLICTS, METRIC_DATABASE_FAILURES];
+    let plain = [METRIC_PRUNED, METRIC_SWEPT, METRIC_SWEEP_FAILURES, METRIC_CONFLICTS, METRIC_DATABASE_FAILURES];
     plain.iter().for_each(|name| counter!(*name).increment(0));
     for stage in STAGES {
         let _ = metrics::histogram!(METRIC_STAGE_SECONDS, "stage" => stage);

@@ -65,6 +65,7 @@ metrics_are! {
     METRIC_PUBLISH_LOCK_SECONDS Gauge "refrain_publish_lock_held_seconds" "Seconds that a table's publish lock has been held, by pipeline";
     METRIC_WORKERS Gauge "refrain_workers" "Workers of this process by state: idle, busy, stuck";
 
+    METRIC_PRUNED Counter "refrain_runs_pruned_total" "Ended runs forgotten by this server (--keep-runs-days)";
     METRIC_SWEPT Counter "refrain_staging_folders_swept_total" "Staging folders removed by the sweeper";
     METRIC_SWEEP_FAILURES Counter "refrain_sweep_failures_total" "Rounds of the sweeper that failed";
 

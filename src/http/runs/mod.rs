@@ -67,7 +67,6 @@ async fn stored_run(api: &Api, id: RunId) -> Result<Run, Problem> {
 }
 
 /// The id that a text is; what is no id is no run.
-
 fn parse_id(id: &str) -> Result<RunId, Problem> {
     Uuid::try_parse(id).map(RunId).map_err(|_| Problem::NoSuchRun(id.to_owned()))
 }

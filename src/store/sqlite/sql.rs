@@ -45,6 +45,7 @@ macro_rules! list {
 }
 
 pub(in crate::store) const STATEMENTS: Statements = Statements {
+    oldest_schema: r"select oldest_schema from meta",
     tokens: super::tokens::TOKENS,
     put_pulse: r"insert into pulse (id, at) values (?1, ?2)",
     remove_pulse: r"delete from pulse where id = ?1",
@@ -309,7 +310,7 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         "join run_labels labelled on labelled.run_id = r.id where labelled.name = ?8 ->> '$[0][0]' and labelled.text = ?8 ->> '$[0][1]'",
         "labelled.run_id"
     ),
-    version: r"select version from tables where pipeline = ?1",
+    version: r"select version, history_from from tables where pipeline = ?1",
     contents: r"
         select content
         from catalog
@@ -433,4 +434,5 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
             group by pipeline
         ) as due on due.pipeline = known.pipeline
         order by known.pipeline",
+    prune: super::prune::STATEMENTS,
 };

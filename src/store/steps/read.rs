@@ -102,10 +102,8 @@ async fn list_one(tx: &mut Tx, filter: &RunFilter) -> StoreResult<Vec<RunSummary
 pub(super) async fn partitions(tx: &mut Tx, pipeline: &str, filter: &PartitionFilter) -> StoreResult<Listing> {
     let text = |key: &Option<PartitionKey>| key.as_ref().map(|key| key.as_str().to_owned());
     let (from, until, after) = (text(&filter.from), text(&filter.until), text(&filter.after));
-    let version = match filter.as_of {
-        Some(version) => version,
-        None => table_version(tx, pipeline).await?,
-    };
+    let (current, history_from) = table_versions(tx, pipeline).await?;
+    let version = filter.as_of.unwrap_or(current);
     let mut sum = Sum::default();
     let mut range = values![pipeline, from.clone(), until.clone()];
     let mut page = values![pipeline, from, until, after, i64::from(filter.limit) + 1];
@@ -123,6 +121,7 @@ pub(super) async fn partitions(tx: &mut Tx, pipeline: &str, filter: &PartitionFi
     page.truncate(filter.limit as usize);
     Ok(Listing {
         version,
+        history_from,
         entries: page.iter().map(rows::catalog_entry).collect::<StoreResult<_>>()?,
         more,
         partitions: sum.partitions,
@@ -132,8 +131,13 @@ pub(super) async fn partitions(tx: &mut Tx, pipeline: &str, filter: &PartitionFi
 }
 
 pub(super) async fn table_version(tx: &mut Tx, pipeline: &str) -> StoreResult<i64> {
+    Ok(table_versions(tx, pipeline).await?.0)
+}
+
+/// The version of a table, and the oldest one that can be told.
+async fn table_versions(tx: &mut Tx, pipeline: &str) -> StoreResult<(i64, i64)> {
     let row = tx.optional(tx.sql.version, values![pipeline]).await?;
-    row.map_or(Ok(0), |row| row.int("version"))
+    row.map_or(Ok((0, 0)), |row| Ok((row.int("version")?, row.int("history_from")?)))
 }
 
 pub(super) async fn version_as_of(tx: &mut Tx, pipeline: &str, moment: AsOf) -> StoreResult<Option<i64>> {
@@ -143,7 +147,11 @@ pub(super) async fn version_as_of(tx: &mut Tx, pipeline: &str, moment: AsOf) -> 
             Ok(Some(version).filter(|version| (0..=last).contains(version)))
         }
         AsOf::Run(id) => version_of_run(tx, pipeline, id).await,
-        AsOf::Time(time) => version_at(tx, pipeline, time).await,
+        AsOf::Time(time) => match version_at(tx, pipeline, time).await? {
+            // Before all that is told there may have been versions that were forgotten.
+            None if table_versions(tx, pipeline).await?.1 > 0 => Ok(Some(0)),
+            version => Ok(version),
+        },
     }
 }
 
