@@ -3,10 +3,12 @@
 mod access;
 mod in_force;
 mod keeping;
+mod telemetry;
 
 pub use access::AccessSettings;
 pub use in_force::{InForce, Origin, Setting, in_force, unknown_variables};
 pub use keeping::KeepSettings;
+pub use telemetry::TelemetrySettings;
 
 use anyhow::Context;
 use clap::Args;
@@ -171,6 +173,9 @@ pub struct Settings {
     /// How much one request may ask for.
     #[command(flatten)]
     pub limits: LimitSettings,
+    /// What it tells of itself.
+    #[command(flatten)]
+    pub telemetry: TelemetrySettings,
 }
 
 impl Settings {
@@ -213,6 +218,7 @@ impl Settings {
                 max_readers: 4,
                 reader_memory_mb: 1_024,
             },
+            telemetry: TelemetrySettings::default(),
         }
     }
 }

@@ -15,6 +15,7 @@ mod error;
 mod filter;
 mod glance;
 mod head;
+mod pool;
 mod postgres;
 mod prune;
 mod rows;
@@ -30,6 +31,7 @@ pub use glance::Glance;
 pub use postgres::{PostgresOptions, PostgresStore};
 pub use prune::{EndedAt, Prunable, PrunableRun};
 pub use sqlite::{Clock, SqliteOptions, SqliteStore};
+pub use steps::FENCED_STEPS;
 pub use tokens::{NewToken, TokenStore, Tokens};
 
 use crate::partition::PartitionKey;
@@ -39,6 +41,7 @@ use crate::run::{
     State, Unmet, Warning,
 };
 use async_trait::async_trait;
+use chrono::{DateTime, Utc};
 use std::time::Duration;
 use tokio::sync::broadcast;
 use uuid::Uuid;
@@ -301,17 +304,34 @@ pub enum StagingVerdict {
     Unknown,
 }
 
-/// Counts for readyz and metrics.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// Counts for metrics.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct QueueDepth {
     /// Queued runs.
     pub queued: u64,
+    /// Those of them whose time, `not_before`, has not come.
+    pub scheduled: u64,
     /// Running runs.
     pub running: u64,
     /// Committing runs.
     pub committing: u64,
     /// How long the oldest due queued run has been waiting.
     pub oldest_due: Option<Duration>,
+    /// Each pipeline that ever had a run, by name.
+    pub pipelines: Vec<PipelineDepth>,
+}
+
+/// Counts for metrics, of one pipeline.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PipelineDepth {
+    /// Its name.
+    pub pipeline: String,
+    /// Queued runs that are due.
+    pub due: u64,
+    /// How long the oldest of them has been waiting.
+    pub oldest_due: Option<Duration>,
+    /// When a run last succeeded.
+    pub last_success: Option<DateTime<Utc>>,
 }
 
 /// The business steps. Two implementations: Postgres and SQLite; one conformance suite.
@@ -320,7 +340,8 @@ pub trait RunStore: TokenStore {
     /// Wake-ups; subscribe before you query. They hurry, polling decides.
     fn changes(&self) -> broadcast::Receiver<Change>;
 
-    /// Whether the database answers, and is still one for this version.
+    /// Whether the database answers, is still one for this version, and can be written: a row that nobody reads is, and is taken away
+    /// again.
     async fn ping(&self) -> StoreResult<()>;
 
     /// The database's own random id, made with its schema.
@@ -443,6 +464,6 @@ pub trait RunStore: TokenStore {
     /// they were.
     async fn prune_runs(&self, kept: Duration, runs: &[RunId]) -> StoreResult<u64>;
 
-    /// Counts for readyz and metrics.
+    /// Counts for metrics.
     async fn queue_depth(&self) -> StoreResult<QueueDepth>;
 }

@@ -7,6 +7,10 @@ pub(super) struct Statements {
     pub(super) oldest_schema: &'static str,
     /// Those about tokens.
     pub(super) tokens: super::tokens::TokenStatements,
+    /// Writes a row that nobody reads. 1 id, 2 now.
+    pub(super) put_pulse: &'static str,
+    /// 1 id.
+    pub(super) remove_pulse: &'static str,
     /// The database's own id and its warehouse's.
     pub(super) identity: &'static str,
     /// Unless one is bound. 1 id.
@@ -158,6 +162,8 @@ pub(super) struct Statements {
     pub(super) leftover_runs: &'static str,
     /// 1 now.
     pub(super) queue_depth: &'static str,
+    /// Of each pipeline that ever had a run: its due runs, and when one last succeeded. 1 now.
+    pub(super) pipeline_depths: &'static str,
     /// What goes when it is old.
     pub(super) prune: PruneStatements,
 }

@@ -14,6 +14,7 @@ mod site;
 mod sse;
 mod store;
 mod table;
+mod telemetry;
 mod tidy;
 mod upgrade;
 

@@ -8,6 +8,7 @@ mod tokens;
 
 pub(super) use server::Server;
 
+use super::pool::{in_queue, tell_of};
 use super::steps::{Access, Database};
 use super::tx::{Abandoned, Bus, Open, Tx, within};
 use super::{StoreError, StoreResult, schema};
@@ -157,7 +158,8 @@ impl Database for PostgresStore {
             Access::Read => "begin isolation level repeatable read read only",
             Access::Write => "begin isolation level read committed",
         };
-        let connection = Abandoned(Some(self.pool.acquire().await?));
+        let connection = Abandoned(Some(in_queue(self.pool.acquire()).await?));
+        tell_of(&self.pool);
         let mut tx = Tx::new(
             &sql::STATEMENTS,
             Open::Postgres { connection, server: Arc::clone(&self.server) },

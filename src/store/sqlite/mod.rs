@@ -5,6 +5,7 @@ mod sql;
 mod tokens;
 
 use super::error::file_error;
+use super::pool::{in_queue, tell_of};
 use super::steps::{Access, Database};
 use super::tx::{Bus, Open, Tx};
 use super::{StoreError, StoreResult, schema};
@@ -156,13 +157,14 @@ impl SqliteStore {
 impl Database for SqliteStore {
     async fn begin(&self, access: Access) -> StoreResult<Tx> {
         let tx = match (access, &self.writer) {
-            (Access::Read, _) => self.readers.begin().await?,
+            (Access::Read, _) => in_queue(self.readers.begin()).await?,
             // At once a writer: a reader that becomes one may find that its snapshot is too old.
-            (Access::Write, Some(writer)) => writer.begin_with("begin immediate").await?,
+            (Access::Write, Some(writer)) => in_queue(writer.begin_with("begin immediate")).await?,
             (Access::Write, None) => {
                 return Err(StoreError::Setup("the database was opened to be read, not to be served".to_owned()));
             }
         };
+        tell_of(&self.readers);
         Ok(Tx::new(&sql::STATEMENTS, Open::Sqlite { tx, clock: self.clock.clone() }, self.bus.clone()))
     }
 

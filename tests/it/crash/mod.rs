@@ -142,7 +142,7 @@ fn process_state(pid: Pid) -> Option<char> {
     stat.rsplit_once(") ")?.1.chars().next().filter(|state| *state != 'Z')
 }
 
-async fn stopped(server: &Server) {
+pub(crate) async fn stopped(server: &Server) {
     until("the server is stopped", || process_state(server.pid()) == Some('T')).await;
 }
 
