@@ -2,9 +2,13 @@
 
 mod access;
 mod in_force;
+mod keeping;
+mod telemetry;
 
 pub use access::AccessSettings;
 pub use in_force::{InForce, Origin, Setting, in_force, unknown_variables};
+pub use keeping::KeepSettings;
+pub use telemetry::TelemetrySettings;
 
 use anyhow::Context;
 use clap::Args;
@@ -146,6 +150,9 @@ pub struct WorkSettings {
     #[arg(long, env = "REFRAIN_SWEEP_SECONDS", default_value_t = 300, value_name = "SECONDS")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub sweep_seconds: u32,
+    /// How long what is over is kept.
+    #[command(flatten)]
+    pub keep: KeepSettings,
 }
 
 /// Everything that the service is told.
@@ -166,6 +173,9 @@ pub struct Settings {
     /// How much one request may ask for.
     #[command(flatten)]
     pub limits: LimitSettings,
+    /// What it tells of itself.
+    #[command(flatten)]
+    pub telemetry: TelemetrySettings,
 }
 
 impl Settings {
@@ -195,6 +205,7 @@ impl Settings {
                 source_timeout_seconds: 30,
                 shutdown_grace_seconds: 10,
                 sweep_seconds: 300,
+                keep: KeepSettings::default(),
             },
             limits: LimitSettings {
                 max_body_bytes: 1 << 20,
@@ -207,6 +218,7 @@ impl Settings {
                 max_readers: 4,
                 reader_memory_mb: 1_024,
             },
+            telemetry: TelemetrySettings::default(),
         }
     }
 }

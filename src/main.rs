@@ -6,9 +6,9 @@ use refrain::app::{self, FixBy, TokenArgs, Verdict};
 use refrain::client::{
     self, CancelArgs, CredentialArgs, HistoryArgs, PartitionsArgs, PipelinesArgs, RetryArgs, RunArgs, StatusArgs,
 };
-use refrain::config::{DatabaseSettings, Settings, WorkSettings, in_force, unknown_variables};
+use refrain::config::{DatabaseSettings, Settings, TelemetrySettings, WorkSettings, in_force, unknown_variables};
 use refrain::demo::{self, DemoOptions};
-use refrain::telemetry::LogFormat;
+use refrain::telemetry::{LogFormat, OtlpOptions, Traces};
 use refrain::{engine, http, sample, telemetry};
 use std::io::Write;
 use std::net::SocketAddr;
@@ -73,6 +73,8 @@ enum Verb {
         /// The shell.
         shell: clap_complete::Shell,
     },
+    /// Copy the embedded database into a folder, beside the server that holds it; docs/backup.md says what else a backup needs.
+    Backup(BackupArgs),
     /// Hold the catalog against the files; ends with 1 where they differ, or with 3 where --fix has a run for all of it.
     Verify(Box<VerifyArgs>),
     /// Make the made-up quarter of yellow-taxi files.
@@ -117,6 +119,17 @@ struct WorkerArgs {
     database: DatabaseSettings,
     #[command(flatten)]
     work: WorkSettings,
+    #[command(flatten)]
+    telemetry: TelemetrySettings,
+}
+
+#[derive(Args)]
+struct BackupArgs {
+    /// The folder to copy it to; made where it is not there.
+    #[arg(long, value_name = "DIR")]
+    to: PathBuf,
+    #[command(flatten)]
+    database: DatabaseSettings,
 }
 
 #[derive(Args)]
@@ -186,15 +199,16 @@ fn main() -> ExitCode {
 async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.verb {
         Verb::Serve(settings) => {
-            telemetry::start_logs(cli.log_format);
+            let _traces = start_telemetry(cli.log_format, &settings.telemetry)?;
             warn_of_unknown_variables();
             app::start(*settings).await?.until(asked_to_stop()?).await?;
         }
         Verb::Config(args) => return config(&args),
         Verb::Worker(args) => {
-            telemetry::start_logs(cli.log_format);
+            let _traces = start_telemetry(cli.log_format, &args.telemetry)?;
             warn_of_unknown_variables();
-            app::start_workers(&args.database, &args.work).await?.until(asked_to_stop()?).await?;
+            let WorkerArgs { database, work, telemetry } = *args;
+            app::start_workers(&database, &work, &telemetry).await?.until(asked_to_stop()?).await?;
         }
         Verb::Migrate(database) => drop(app::open_store(&database).await?),
         Verb::Check { path } => return check(&path),
@@ -211,6 +225,10 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             clap_complete::generate(shell, &mut Cli::command(), "refrain", &mut script);
             std::io::stdout().write_all(&script)?;
         }
+        Verb::Backup(args) => {
+            let copy = app::backup(&args.database, &args.to).await?;
+            writeln!(std::io::stdout(), "{}", copy.display())?;
+        }
         Verb::Verify(args) => return verify(*args).await,
         Verb::Sample { out, scale } => {
             sample::generate(&out, scale, &mut |line| {
@@ -226,6 +244,15 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Verb::Engine | Verb::Extract => {}
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Logs, and traces as long as what it gives is kept.
+fn start_telemetry(format: LogFormat, settings: &TelemetrySettings) -> anyhow::Result<Option<Traces>> {
+    let headers = settings.otlp_headers()?;
+    let options = settings.otlp_endpoint.clone().map(|endpoint| OtlpOptions { endpoint, headers });
+    let traces = options.map(Traces::start).transpose()?;
+    telemetry::start_logs(format, traces.as_ref());
+    Ok(traces)
 }
 
 /// Waits for SIGTERM or SIGINT; a second one ends the process at once.
@@ -253,6 +280,7 @@ fn asked_to_stop() -> anyhow::Result<impl Future<Output = ()>> {
 fn config(args: &ConfigArgs) -> anyhow::Result<ExitCode> {
     // What cannot be read is said before it is relied on.
     args.settings.database.url()?;
+    args.settings.telemetry.otlp_headers()?;
     let matches = Cli::command().get_matches();
     let of_verb = matches.subcommand_matches("config").context("the arguments are not those of this verb")?;
     let found = in_force(Cli::command(), "config", of_verb, variables());

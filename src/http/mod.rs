@@ -23,10 +23,10 @@ use crate::pipeline::Definition;
 use crate::pipeline::sources::Foreseen;
 use crate::run::{RunError, Scope};
 use crate::store::RunStore;
+use crate::telemetry::Metrics;
 use axum::http::HeaderName;
 use axum::{Router, response::IntoResponse};
 use futures::future::BoxFuture;
-use metrics_exporter_prometheus::PrometheusHandle;
 use problem::Problem;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,13 +39,8 @@ use utoipa_axum::router::OpenApiRouter;
 pub use caller::{Bearer, Caller};
 pub use data::{FilesError, OpenedFile, PartitionFiles, RowStream, RowsAs, RowsAsked};
 pub use gate::Gate;
+pub use health::{Operations, operations_router};
 pub use runs::{IfFailed, PartitionAsked, PartitionsAsked, RangeAsked, SubmitRequest, Watches};
-
-/// Counts requests by `method`, `route` and `status`.
-pub const METRIC_REQUESTS: &str = "refrain_http_requests_total";
-
-/// How long requests took, in seconds, by `method` and `route`.
-pub const METRIC_REQUEST_SECONDS: &str = "refrain_http_request_duration_seconds";
 
 /// The header that carries a request's id, in both directions.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -55,12 +50,6 @@ pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key
 
 /// The header that says that an answer shows a run which was accepted before.
 pub const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
-
-/// Says in the metrics' listing what those of this module are.
-pub fn describe_metrics() {
-    metrics::describe_counter!(METRIC_REQUESTS, "HTTP requests by method, route and status");
-    metrics::describe_histogram!(METRIC_REQUEST_SECONDS, "Seconds that HTTP requests took, by method and route");
-}
 
 /// The checked pipelines of the server, by name.
 pub type Pipelines = BTreeMap<String, Arc<Definition>>;
@@ -145,7 +134,7 @@ pub struct Api {
     /// What `/readyz` shows.
     pub readiness: Readiness,
     /// What `/metrics` shows.
-    pub metrics: PrometheusHandle,
+    pub metrics: Metrics,
     /// What happens on purpose before answers.
     pub faults: Faults,
     /// Ends the waits for runs.

@@ -43,6 +43,7 @@ pub(super) fn routes() -> OpenApiRouter<Api> {
         (status = 304, description = "The table is as the tag's answer said"),
         (status = 400, description = "The query cannot be read", body = ProblemDetails, content_type = "application/problem+json"),
         (status = 404, description = "There is no such pipeline, or its table never had such a version", body = ProblemDetails, content_type = "application/problem+json"),
+        (status = 410, description = "The table's version is not kept any more", body = ProblemDetails, content_type = "application/problem+json"),
         (status = 503, description = "The database does not answer, or not in time", body = ProblemDetails, content_type = "application/problem+json"),
     ),
 )]
@@ -71,6 +72,10 @@ async fn list(
         }
     }
     let listing = api.store.partitions(&name, &filter).await?;
+    if page.as_of.is_some_and(|version| version < listing.history_from) {
+        let as_of = params.get("as_of").unwrap_or_default().to_owned();
+        return Err(Problem::HistoryGone { pipeline: name, as_of, oldest: listing.history_from });
+    }
     let last = listing.entries.last().filter(|_| listing.more);
     let next_cursor = last.map(|entry| page.cursor(&entry.partition));
     let tag = tag(listing.version, definition, &params);

@@ -108,6 +108,15 @@ pub enum Problem {
         /// What was asked for.
         as_of: String,
     },
+    /// The version of the table was so long ago that it is not kept any more.
+    HistoryGone {
+        /// The pipeline.
+        pipeline: String,
+        /// What was asked for.
+        as_of: String,
+        /// The oldest version that is kept.
+        oldest: i64,
+    },
     /// What is asked for can be had in none of the formats that the request takes.
     NotAcceptable {
         /// The media types that there are.
@@ -220,6 +229,7 @@ impl Problem {
             Problem::NoSuchPipeline { .. } => (S::NOT_FOUND, "pipeline-not-found", "There is no such pipeline"),
             Problem::NoSuchPartition { .. } => (S::NOT_FOUND, "partition-not-found", "There is no such partition"),
             Problem::NoSuchVersion { .. } => (S::NOT_FOUND, "version-not-found", "The table never had such a version"),
+            Problem::HistoryGone { .. } => (S::GONE, "history-gone", "The table's version is not kept any more"),
             Problem::MethodNotAllowed => {
                 (S::METHOD_NOT_ALLOWED, "method-not-allowed", "The path does not have this method")
             }
@@ -311,6 +321,9 @@ impl Problem {
                 "found {as_of}, expected a version that the table of {pipeline} has had, a run of it that succeeded, or a time when it \
                  was there"
             ),
+            Problem::HistoryGone { pipeline, as_of, oldest } => format!(
+                "found {as_of}, expected version {oldest} of the table of {pipeline} or a later one: what was before is not kept"
+            ),
             Problem::NotAcceptable { available } => {
                 format!("found none of the formats in the header Accept, expected one of: {}", available.join(", "))
             }
@@ -355,6 +368,7 @@ impl Problem {
             Problem::NoSuchPipeline { known, .. } | Problem::UnknownPipeline { known, .. } => {
                 json!({ "pipelines": known })
             }
+            Problem::HistoryGone { oldest, .. } => json!({ "oldest_version": oldest }),
             Problem::NotAcceptable { available } => json!({ "available": available }),
             Problem::RangeNotSatisfiable(bytes) => json!({ "bytes": bytes }),
             Problem::InvalidState { run_id, state, .. } => json!({ "run_id": run_id, "state": state }),

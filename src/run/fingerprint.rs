@@ -37,6 +37,10 @@ pub struct Asked {
     /// Among due runs, those of a higher one are claimed first; 0 where nothing was said.
     #[serde(default, skip_serializing_if = "is_usual")]
     pub priority: i32,
+    /// Where in the caller's trace it was asked, as W3C `traceparent`. It is not what was asked: the same request may come from
+    /// another place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<String>,
 }
 
 fn is_usual(priority: &i32) -> bool {
@@ -116,6 +120,7 @@ impl Asked {
             timeout_seconds: None,
             not_before: None,
             priority: 0,
+            traceparent: None,
         }
     }
 

@@ -63,6 +63,8 @@ pub enum AsOf {
 pub struct Listing {
     /// The table's version; 0 where it was never written.
     pub version: i64,
+    /// The oldest version that can be told. As of one before it the rest of this says nothing.
+    pub history_from: i64,
     /// The page, in the order of the keys.
     pub entries: Vec<CatalogEntry>,
     /// Whether more follow.

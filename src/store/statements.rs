@@ -3,10 +3,14 @@
 /// One database's dialect. Lists are JSON arrays; times are the database's own.
 #[derive(Debug)]
 pub(super) struct Statements {
+    /// The lowest migration that a version must know.
+    pub(super) oldest_schema: &'static str,
     /// Those about tokens.
     pub(super) tokens: super::tokens::TokenStatements,
-    /// Answers.
-    pub(super) ping: &'static str,
+    /// Writes a row that nobody reads. 1 id, 2 now.
+    pub(super) put_pulse: &'static str,
+    /// 1 id.
+    pub(super) remove_pulse: &'static str,
     /// The database's own id and its warehouse's.
     pub(super) identity: &'static str,
     /// Unless one is bound. 1 id.
@@ -128,7 +132,7 @@ pub(super) struct Statements {
     pub(super) list_of_principal: &'static str,
     /// The same, where there is a label.
     pub(super) list_of_label: &'static str,
-    /// 1 pipeline.
+    /// The version, and the oldest one that can be told. 1 pipeline.
     pub(super) version: &'static str,
     /// What is summed up. 1 pipeline, 2 from, 3 until (each may be null).
     pub(super) contents: &'static str,
@@ -158,4 +162,33 @@ pub(super) struct Statements {
     pub(super) leftover_runs: &'static str,
     /// 1 now.
     pub(super) queue_depth: &'static str,
+    /// Of each pipeline that ever had a run: its due runs, and when one last succeeded. 1 now.
+    pub(super) pipeline_depths: &'static str,
+    /// What goes when it is old.
+    pub(super) prune: PruneStatements,
+}
+
+/// The statements of what goes when it is old.
+#[derive(Debug)]
+pub(super) struct PruneStatements {
+    /// A table's version after the oldest that can be told, which nobody else prunes until the transaction ends. 1 committed
+    /// before.
+    pub(super) version: &'static str,
+    /// What partitions were before a version changed them, but for the file of one that it left as it was. 1 pipeline, 2 version.
+    pub(super) history: &'static str,
+    /// 1 pipeline, 2 the oldest version that can be told from now on.
+    pub(super) begin_history: &'static str,
+    /// Runs in the order of their ends, and whether anything refers to them. 1 ended before, 2 and 3 after this time and run,
+    /// 4 limit.
+    pub(super) ended_runs: &'static str,
+    /// Those that may go, which nobody else moves until the transaction ends. 1 list of runs, 2 ended before.
+    pub(super) lock_runs: &'static str,
+    /// 1 list of runs.
+    pub(super) labels: &'static str,
+    /// 1 list of runs.
+    pub(super) attempts: &'static str,
+    /// 1 list of runs.
+    pub(super) scopes: &'static str,
+    /// 1 list of runs.
+    pub(super) runs: &'static str,
 }

@@ -1,6 +1,7 @@
 //! The shape of the code: what ARCHITECTURE.md and CONTRIBUTING.md say of the whole, held by a test.
 
 mod code;
+mod migrations;
 
 use code::{Source, sources};
 use std::collections::BTreeSet;

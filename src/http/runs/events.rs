@@ -12,6 +12,7 @@ use crate::http::problem::{Problem, ProblemDetails};
 use crate::http::wire::{EventView, ProgressView, StateView};
 use crate::http::{Api, Caller};
 use crate::store::Glance;
+use crate::telemetry::{InUse, METRIC_EVENT_STREAMS};
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
@@ -89,7 +90,17 @@ pub(super) async fn events(
     let place = api.watches.place()?;
     let until = Instant::now() + Duration::from_secs(api.limits.max_event_stream_seconds);
     let frames = VecDeque::from([Bytes::from_static(RETRY)]);
-    let telling = Telling { api, watcher, look: Some(first), told, frames, is_over: false, until, _place: place };
+    let telling = Telling {
+        api,
+        watcher,
+        look: Some(first),
+        told,
+        frames,
+        is_over: false,
+        until,
+        _place: place,
+        _counted: InUse::of(METRIC_EVENT_STREAMS),
+    };
     let kind = (header::CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
     let (client, mut taken) = mpsc::channel(1);
     tokio::spawn(telling.tell(client));
@@ -190,6 +201,7 @@ struct Telling {
     is_over: bool,
     until: Instant,
     _place: OwnedSemaphorePermit,
+    _counted: InUse,
 }
 
 impl Telling {

@@ -8,16 +8,18 @@ use super::{definition_for_retry, layout, location, plan, stored, stored_run};
 use crate::http::params::Params;
 use crate::http::problem::{FieldError, Problem, ProblemDetails};
 use crate::http::wire::{RunOrPlan, RunView};
-use crate::http::{Api, Caller, IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED, body};
+use crate::http::{Api, Caller, IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED, body, middleware};
 use crate::pipeline::{self, Definition};
 use crate::run::{Asked, IdempotencyKey, Mode, Run, RunId, State as RunState};
 use crate::store::{KnownKey, NewRun, Retried, StoredDefinition, Submitted};
+use crate::telemetry;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use bytes::Bytes;
 use chrono::{TimeDelta, Utc};
 use std::sync::Arc;
+use tracing::Instrument;
 
 /// How often a submission looks again after the key was taken meanwhile. The second look finds it, since keys live as
 /// long as their runs; the bound is for a store that breaks its word.
@@ -82,7 +84,7 @@ pub(super) async fn submit(
     if params.flag("dry_run")? {
         return dry_run(&api, &caller, &headers, &body, wait).await;
     }
-    answer(&api, &caller, &headers, &body, wait).await
+    answer(&api, &caller, &headers, &body, wait).instrument(tracing::info_span!("submit")).await
 }
 
 async fn answer(
@@ -99,7 +101,8 @@ async fn answer(
         if let Some(known) = api.store.known_key(&caller.principal, &key).await? {
             return replay(api, caller, &request, &known, wait).await;
         }
-        match api.store.submit(&new_run(api, caller, &request, &key).await?).await? {
+        let run = new_run(api, caller, &request, &key, headers).await?;
+        match api.store.submit(&run).await? {
             Submitted::New(run) => return accepted(api, caller, *run, wait).await,
             Submitted::KeyTaken => {}
             Submitted::PreconditionFailed(unmet) => return Err(Problem::PreconditionFailed(unmet)),
@@ -194,8 +197,15 @@ async fn asked(api: &Api, caller: &Caller, request: &SubmitRequest) -> Result<(A
     Ok((definition, asked))
 }
 
-async fn new_run(api: &Api, caller: &Caller, request: &SubmitRequest, key: &IdempotencyKey) -> Result<NewRun, Problem> {
-    let (definition, asked) = asked(api, caller, request).await?;
+async fn new_run(
+    api: &Api,
+    caller: &Caller,
+    request: &SubmitRequest,
+    key: &IdempotencyKey,
+    headers: &HeaderMap,
+) -> Result<NewRun, Problem> {
+    let (definition, mut asked) = asked(api, caller, request).await?;
+    asked.traceparent = telemetry::traceparent(middleware::traceparent(headers));
     Ok(NewRun {
         id: RunId::new(),
         principal: caller.principal.clone(),

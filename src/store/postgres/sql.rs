@@ -42,8 +42,10 @@ macro_rules! list {
 }
 
 pub(in crate::store) const STATEMENTS: Statements = Statements {
+    oldest_schema: r"select oldest_schema from meta",
     tokens: super::tokens::TOKENS,
-    ping: r"select 1 as one",
+    put_pulse: r"insert into pulse (id, at) values ($1, $2)",
+    remove_pulse: r"delete from pulse where id = $1",
     identity: r"select database_id, warehouse_id from meta",
     bind_warehouse: r"update meta set warehouse_id = $1 where warehouse_id is null",
     share_pipeline: r"select pg_advisory_xact_lock_shared(hashtextextended('refrain/' || $1, 0))",
@@ -307,7 +309,7 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         "join run_labels labelled on labelled.run_id = r.id where labelled.name = $8::json -> 0 ->> 0 and labelled.text = $8::json -> 0 ->> 1",
         "labelled.run_id"
     ),
-    version: r"select version from tables where pipeline = $1",
+    version: r"select version, history_from from tables where pipeline = $1",
     contents: r"
         select content
         from catalog
@@ -410,9 +412,26 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
     queue_depth: r"
         select
             count(*) filter (where state = 'queued') as queued,
+            count(*) filter (where state = 'queued' and not_before > $1) as scheduled,
             count(*) filter (where state = 'running') as running,
             count(*) filter (where state = 'committing') as committing,
             min(due_at) filter (where state = 'queued' and due_at <= $1) as oldest_due
         from runs
         where state in ('queued', 'running', 'committing')",
+    pipeline_depths: r"
+        select
+            known.pipeline,
+            coalesce(due.runs, 0) as due,
+            due.oldest as oldest_due,
+            (
+                select max(ended_at) from runs where runs.pipeline = known.pipeline and state = 'succeeded'
+            ) as last_success
+        from (select distinct pipeline from definitions) as known
+        left join (
+            select pipeline, count(*) as runs, min(due_at) as oldest from runs
+            where state = 'queued' and due_at <= $1
+            group by pipeline
+        ) as due on due.pipeline = known.pipeline
+        order by known.pipeline",
+    prune: super::prune::STATEMENTS,
 };

@@ -9,9 +9,9 @@ use refrain::run::{
     QuarantineFile, Run, RunError, RunId, RunSummary, Scope, State,
 };
 use refrain::store::{
-    AsOf, Begun, Cancelled, Change, ClaimRequest, Claimed, Decision, Ended, Fenced, Glance, KnownKey, Listing, NewRun,
-    NewToken, PartitionFilter, QueueDepth, Renewal, Retried, RunFilter, RunStore, StagingVerdict, StoreError,
-    StoreResult, StoredDefinition, Submitted, TokenStore, Tokens,
+    AsOf, Begun, Cancelled, Change, ClaimRequest, Claimed, Decision, Ended, EndedAt, Fenced, Glance, KnownKey, Listing,
+    NewRun, NewToken, PartitionFilter, Prunable, QueueDepth, Renewal, Retried, RunFilter, RunStore, StagingVerdict,
+    StoreError, StoreResult, StoredDefinition, Submitted, TokenStore, Tokens,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -107,6 +107,9 @@ passing_on! {
     staging_verdicts(folders: &[(RunId, Option<ClaimToken>)]) -> Vec<StagingVerdict>;
     quarantine_verdicts(files: &[QuarantineFile]) -> Vec<StagingVerdict>;
     version_as_of(pipeline: &str, moment: AsOf) -> Option<i64>;
+    prune_version(kept: Duration) -> bool;
+    prunable(kept: Duration, after: EndedAt, limit: u32) -> Prunable;
+    prune_runs(kept: Duration, runs: &[RunId]) -> u64;
     queue_depth() -> QueueDepth;
 }
 

@@ -9,9 +9,9 @@ use refrain::run::{
     QuarantineFile, Run, RunError, RunId, RunSummary, Scope, State,
 };
 use refrain::store::{
-    AsOf, Begun, Cancelled, Change, ClaimRequest, Claimed, Decision, Ended, Fenced, Glance, KnownKey, Listing, NewRun,
-    NewToken, PartitionFilter, QueueDepth, Renewal, Retried, RunFilter, RunStore, StagingVerdict, StoreError,
-    StoreResult, StoredDefinition, Submitted, TokenStore, Tokens,
+    AsOf, Begun, Cancelled, Change, ClaimRequest, Claimed, Decision, Ended, EndedAt, Fenced, Glance, KnownKey, Listing,
+    NewRun, NewToken, PartitionFilter, Prunable, QueueDepth, Renewal, Retried, RunFilter, RunStore, StagingVerdict,
+    StoreError, StoreResult, StoredDefinition, Submitted, TokenStore, Tokens,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -255,6 +255,18 @@ impl RunStore for FaultyStore {
     }
 
     async fn quarantine_verdicts(&self, _: &[QuarantineFile]) -> StoreResult<Vec<StagingVerdict>> {
+        unreachable!()
+    }
+
+    async fn prune_version(&self, _: Duration) -> StoreResult<bool> {
+        unreachable!()
+    }
+
+    async fn prunable(&self, _: Duration, _: EndedAt, _: u32) -> StoreResult<Prunable> {
+        unreachable!()
+    }
+
+    async fn prune_runs(&self, _: Duration, _: &[RunId]) -> StoreResult<u64> {
         unreachable!()
     }
 

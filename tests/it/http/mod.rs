@@ -32,6 +32,7 @@ use refrain::fault::Faults;
 use refrain::http::{Api, Check, Gate, Limits, Pipelines, Watches, router};
 use refrain::pipeline;
 use refrain::store::{RunStore, SqliteOptions, SqliteStore, TokenStore};
+use refrain::telemetry::Metrics;
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use tempfile::TempDir;
@@ -135,7 +136,7 @@ impl App {
                 let checks = seen.lock().unwrap().clone();
                 Box::pin(async move { checks })
             }),
-            metrics: PrometheusBuilder::new().build_recorder().handle(),
+            metrics: Metrics::of(PrometheusBuilder::new().build_recorder().handle()),
             foresight: plan::foresight(),
             faults: Faults::default(),
             shutdown: CancellationToken::new(),

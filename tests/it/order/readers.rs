@@ -10,6 +10,7 @@ use http_body_util::BodyExt;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use refrain::http::{Api, Gate, Limits, Watches, router};
 use refrain::pipeline::sources::Foreseen;
+use refrain::telemetry::Metrics;
 use serde_json::Value;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -138,7 +139,7 @@ fn api(bed: &Bed, reader: usize) -> Router {
         pipelines: watch::channel(Arc::new([(definition.name.clone(), Arc::new(definition))].into())).1,
         limits: Limits::default(),
         readiness: Arc::new(|| async { Vec::new() }.boxed()),
-        metrics: PrometheusBuilder::new().build_recorder().handle(),
+        metrics: Metrics::of(PrometheusBuilder::new().build_recorder().handle()),
         shutdown: CancellationToken::new(),
     })
 }

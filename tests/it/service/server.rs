@@ -138,7 +138,7 @@ impl Server {
     }
 
     /// Waits for its end, which must say that it was refused; answers what it said.
-    pub(super) async fn refused(self) -> String {
+    pub(crate) async fn refused(self) -> String {
         let log = self.log.clone();
         assert!(!self.ended().await.success(), "it was not refused");
         String::from_utf8_lossy(&std::fs::read(log).unwrap()).into_owned()

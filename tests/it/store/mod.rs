@@ -12,6 +12,7 @@ mod merging;
 mod options;
 mod overlapping;
 mod postgres;
+mod pruning;
 mod queues;
 mod reading;
 mod sqlite;
@@ -140,6 +141,13 @@ conformance! {
         a_moment_is_a_version,
         a_partitions_history_is_paged_and_says_who,
         a_run_says_what_has_superseded_it,
+    }
+    pruning {
+        what_is_pruned_is_told_no_more_and_all_else_as_before,
+        a_run_goes_with_all_of_it_and_its_key_is_free,
+        what_has_not_ended_stays,
+        a_run_that_is_queued_again_meanwhile_stays,
+        pruners_at_once_share_the_work,
     }
     options {
         what_is_not_as_expected_is_not_accepted,

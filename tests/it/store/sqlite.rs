@@ -49,8 +49,8 @@ async fn tokens_are_written_beside_the_server() {
     // A schema of another version is left alone.
     let last = "version = (select max(version) from _sqlx_migrations)";
     for (change, told) in [
-        (format!("update _sqlx_migrations set version = version + 1000 where {last}"), "newer schema"),
-        (format!("delete from _sqlx_migrations where {last}"), "older schema"),
+        ("update meta set oldest_schema = 1000".to_owned(), "needs a version of refrain that knows migration 1000"),
+        (format!("delete from _sqlx_migrations where {last}"), "`refrain migrate` bring it along"),
     ] {
         let mut connection = sqlx::SqliteConnection::connect(&format!("sqlite://{}", path.display())).await.unwrap();
         sqlx::query(sqlx::AssertSqlSafe(change)).execute(&mut connection).await.unwrap();
