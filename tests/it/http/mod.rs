@@ -7,6 +7,7 @@ mod data;
 mod docs;
 mod events;
 mod faulty;
+mod gate;
 mod hostile;
 mod layers;
 mod options;
