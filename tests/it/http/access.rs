@@ -306,7 +306,7 @@ async fn keys_and_runs_are_their_principals() {
         let answer = app.submit_as(token, "key", &body).await;
         ids.push(answer.json()["id"].as_str().unwrap().to_owned());
     }
-    assert_eq!((&ids[0] == &ids[1], &ids[0] == &ids[2], &ids[3]), (true, false, &before));
+    assert_eq!((ids[0] == ids[1], ids[0] == ids[2], &ids[3]), (true, false, &before));
     assert_eq!(app.get_as(&theirs, &format!("/runs/{}", ids[0])).await.json()["principal"], "us");
 
     // What is listed is all, or one principal's; and a key is the caller's own unless somebody is named.
