@@ -39,22 +39,28 @@ pub(super) struct Health {
     pub(super) lease: Duration,
 }
 
+/// What was found, and when.
+struct Looked {
+    since: Instant,
+    checks: Vec<Check>,
+}
+
 impl Health {
     /// The checks, looked at anew where the last answer is old. Who asks meanwhile waits for the same answer.
     pub(super) fn readiness(self) -> Readiness {
-        let last: Arc<Mutex<Option<(Instant, Vec<Check>)>>> = Arc::default();
+        let last = Arc::new(Mutex::new(None::<Looked>));
         let health = Arc::new(self);
         Arc::new(move || {
             let (last, health) = (Arc::clone(&last), Arc::clone(&health));
             async move {
                 let mut last = last.lock().await;
-                if let Some((since, checks)) = &*last
+                if let Some(Looked { since, checks }) = &*last
                     && since.elapsed() < if checks.iter().all(|check| check.ok) { GOOD_FOR } else { BAD_FOR }
                 {
                     return checks.clone();
                 }
                 let checks = health.look().await;
-                *last = Some((Instant::now(), checks.clone()));
+                *last = Some(Looked { since: Instant::now(), checks: checks.clone() });
                 checks
             }
             .boxed()

@@ -161,23 +161,31 @@ fn check(name: &str, family: &Family) -> Result<(), String> {
     if family.kind == "histogram" { check_histogram(name, family) } else { Ok(()) }
 }
 
+/// The parts of a histogram with the same labels.
+#[derive(Default)]
+struct Series {
+    buckets: Vec<(f64, f64)>,
+    sum: Option<f64>,
+    count: Option<f64>,
+}
+
 fn check_histogram(name: &str, family: &Family) -> Result<(), String> {
-    let mut series: BTreeMap<BTreeMap<String, String>, (Vec<(f64, f64)>, Option<f64>, Option<f64>)> = BTreeMap::new();
+    let mut series: BTreeMap<_, Series> = BTreeMap::new();
     for sample in &family.samples {
         let mut labels = sample.labels.clone();
         let bound = labels.remove("le");
         let one = series.entry(labels).or_default();
         match (sample.name.strip_prefix(name), bound.as_deref()) {
-            (Some("_bucket"), Some("+Inf")) => one.0.push((f64::INFINITY, sample.value)),
+            (Some("_bucket"), Some("+Inf")) => one.buckets.push((f64::INFINITY, sample.value)),
             (Some("_bucket"), Some(bound)) => {
-                one.0.push((bound.parse().map_err(|_| format!("{name}: {bound}"))?, sample.value))
+                one.buckets.push((bound.parse().map_err(|_| format!("{name}: {bound}"))?, sample.value))
             }
-            (Some("_sum"), None) => one.1 = Some(sample.value),
-            (Some("_count"), None) => one.2 = Some(sample.value),
+            (Some("_sum"), None) => one.sum = Some(sample.value),
+            (Some("_count"), None) => one.count = Some(sample.value),
             _ => return Err(format!("{name}: {sample:?}")),
         }
     }
-    for (labels, (buckets, sum, count)) in series {
+    for (labels, Series { buckets, sum, count }) in series {
         let rising = buckets.windows(2).all(|pair| pair[0].0 < pair[1].0 && pair[0].1 <= pair[1].1);
         let last = buckets.last().copied();
         if !rising || buckets.len() < 3 || sum.is_none() || last != count.map(|count| (f64::INFINITY, count)) {

@@ -1,6 +1,6 @@
 //! `/metrics` of real servers: valid, complete, and right.
 
-use super::{Family, Place, Store, of_month, pipeline, scrape, scrape_until};
+use super::{Family, Place, Store, Wanted, of_month, pipeline, scrape, scrape_until};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use refrain::run::{ClaimToken, Progress, RunId, Stage};
 use refrain::store::{Fenced, Renewal, RunStore, SqliteOptions, SqliteStore};
@@ -38,7 +38,7 @@ async fn the_metrics_are_valid_and_say_what_happened() {
     server.accept("later", &later).await;
 
     let http_only = place.start_with(&["--workers", "0"], &[]).await;
-    let of_queue: &[(&str, &[(&str, &str)], f64)] = &[
+    let of_queue: &[Wanted<'_>] = &[
         ("refrain_runs", &[("state", "scheduled")], 1.0),
         ("refrain_last_success_timestamp_seconds", &[("pipeline", "trips")], 1.0),
     ];
@@ -48,7 +48,7 @@ async fn the_metrics_are_valid_and_say_what_happened() {
         assert_eq!(value(&found, name, &[]), value(&elsewhere, name, &[]), "{name}");
     }
     let trips = ("pipeline", "trips");
-    let expected: &[(&str, &[(&str, &str)], f64)] = &[
+    let expected: &[Wanted<'_>] = &[
         ("refrain_runs", &[("state", "queued")], 0.0),
         ("refrain_pipeline_due_runs", &[trips], 0.0),
         ("refrain_runs_ended_total", &[trips, ("outcome", "succeeded")], 1.0),

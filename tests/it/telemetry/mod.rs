@@ -34,8 +34,11 @@ async fn scrape(server: &Server) -> BTreeMap<String, Family> {
     exposition::parse(&answer.body).unwrap_or_else(|wrong| panic!("{wrong}\n{}", answer.body))
 }
 
+/// A metric, labels, and what the samples that have them come to.
+type Wanted<'a> = (&'a str, &'a [(&'a str, &'a str)], f64);
+
 /// Scrapes until all of these samples, summed where several have the labels, are at least so much.
-async fn scrape_until(server: &Server, wanted: &[(&str, &[(&str, &str)], f64)]) -> BTreeMap<String, Family> {
+async fn scrape_until(server: &Server, wanted: &[Wanted<'_>]) -> BTreeMap<String, Family> {
     let end = Instant::now() + WITHIN;
     loop {
         let found = scrape(server).await;
