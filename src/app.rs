@@ -1,5 +1,6 @@
 //! Wires the parts, spawns named tasks, and shuts down in order.
 
+mod edge;
 mod files;
 mod fix;
 mod foresight;
@@ -20,6 +21,7 @@ use crate::table::Warehouse;
 use crate::telemetry;
 use crate::worker::{NoProbe, Probe, Worker, WorkerSettings};
 use anyhow::{Context, bail};
+use edge::Certificate;
 use pipelines::PipelineFolder;
 use rustix::process::Signal;
 use std::collections::BTreeSet;
@@ -40,6 +42,7 @@ const SHUTDOWN_SECONDS: u64 = 10;
 /// A service that runs.
 pub struct Running {
     address: Option<SocketAddr>,
+    is_secured: bool,
     tasks: Tasks,
     shutdown: CancellationToken,
     grace: Duration,
@@ -65,7 +68,8 @@ impl Tasks {
 impl Running {
     /// Where it listens.
     pub fn url(&self) -> String {
-        self.address.map_or_else(String::new, |address| format!("http://{address}"))
+        let scheme = if self.is_secured { "https" } else { "http" };
+        self.address.map_or_else(String::new, |address| format!("{scheme}://{address}"))
     }
 
     /// Runs until `stop` or until a task ends that should not, then shuts down in order.
@@ -107,6 +111,9 @@ pub async fn start(settings: Settings) -> anyhow::Result<Running> {
     // From here on the signal does not end the process.
     let reload = signal(SignalKind::hangup()).context("cannot listen to a signal")?;
     let pipelines = PipelineFolder::load(&settings.work.pipelines)?;
+    let (edge, certificates) = edge::edge(&settings.edge)?;
+    let is_secured = certificates.is_some();
+    let certificate = certificates.as_ref().map(|found| Certificate::of(found, &settings.edge));
     let store = open_store(&settings.database).await?;
     let listener =
         TcpListener::bind(settings.listen).await.with_context(|| format!("cannot listen on {}", settings.listen))?;
@@ -141,25 +148,21 @@ pub async fn start(settings: Settings) -> anyhow::Result<Running> {
             event_heartbeat_seconds: Limits::default().event_heartbeat_seconds,
         },
         foresight: foresight::foresight(&source_root(&settings.work)?),
-        readiness: health::readiness(store, warehouse, &pipelines, &settings.work),
+        readiness: health::readiness(store, warehouse, &pipelines, certificate, &settings.work),
         metrics,
         faults: Faults::from_environment()?,
         shutdown: shutdown.clone(),
     };
-    let ending = shutdown.clone();
-    tasks.spawn("http", async move {
-        // Otherwise each connection had a copy of every route.
-        let service = router(api).into_make_service();
-        let served = axum::serve(listener, service).with_graceful_shutdown(ending.cancelled_owned());
-        if let Err(error) = served.await {
-            tracing::error!(%error, "the HTTP server ended");
-        }
-    });
+    tasks.spawn("http", edge.serve(listener, router(api), shutdown.clone()));
+    if let Some(certificates) = certificates {
+        let reload = signal(SignalKind::hangup()).context("cannot listen to a signal")?;
+        tasks.spawn("certificate", certificates.reload(reload, shutdown.clone()));
+    }
     let count = pipelines.current().borrow().len();
     tasks.spawn("pipelines", pipelines.reload_at(reload, shutdown.clone()));
     tracing::info!(%address, workers = settings.work.workers, pipelines = count, "serving");
     let grace = Duration::from_secs(u64::from(settings.work.shutdown_grace_seconds));
-    Ok(Running { address: Some(address), tasks, shutdown, grace })
+    Ok(Running { address: Some(address), is_secured, tasks, shutdown, grace })
 }
 
 /// Starts the workers alone, beside other processes that serve HTTP. Needs Postgres.
@@ -185,7 +188,7 @@ pub async fn start_workers(database: &DatabaseSettings, work: &WorkSettings) -> 
     tasks.spawn("pipelines", pipelines.reload_at(reload, shutdown.clone()));
     tracing::info!(workers = work.workers, "working");
     let grace = Duration::from_secs(u64::from(work.shutdown_grace_seconds));
-    Ok(Running { address: None, tasks, shutdown, grace })
+    Ok(Running { address: None, is_secured: false, tasks, shutdown, grace })
 }
 
 /// Where the files of this process have a limit, a write beyond it fails as one on a full disk does. By default it would

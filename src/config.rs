@@ -1,7 +1,9 @@
 //! Settings: a flag is an environment variable (`REFRAIN_*`), read and checked once.
 
+mod edge;
 mod in_force;
 
+pub use edge::EdgeSettings;
 pub use in_force::{InForce, Origin, Setting, in_force, unknown_variables};
 
 use anyhow::Context;
@@ -161,6 +163,9 @@ pub struct Settings {
     /// How much one request may ask for.
     #[command(flatten)]
     pub limits: LimitSettings,
+    /// Connections, TLS, and what one principal may ask for.
+    #[command(flatten)]
+    pub edge: EdgeSettings,
 }
 
 impl Settings {
@@ -201,6 +206,7 @@ impl Settings {
                 max_readers: 4,
                 reader_memory_mb: 1_024,
             },
+            edge: EdgeSettings::default(),
         }
     }
 }

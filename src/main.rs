@@ -3,7 +3,9 @@
 use anyhow::Context;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use refrain::app::{self, FixBy, Verdict};
-use refrain::client::{self, CancelArgs, HistoryArgs, PartitionsArgs, PipelinesArgs, RetryArgs, RunArgs, StatusArgs};
+use refrain::client::{
+    self, CancelArgs, HealthcheckArgs, HistoryArgs, PartitionsArgs, PipelinesArgs, RetryArgs, RunArgs, StatusArgs,
+};
 use refrain::config::{DatabaseSettings, Settings, WorkSettings, in_force, unknown_variables};
 use refrain::demo::{self, DemoOptions};
 use refrain::telemetry::LogFormat;
@@ -85,11 +87,7 @@ enum Verb {
     /// Print the HTTP interface as OpenAPI, in YAML.
     Openapi,
     /// Ask a server whether it lives; ends with 1 where it does not.
-    Healthcheck {
-        /// Where the server listens.
-        #[arg(long, env = "REFRAIN_LISTEN", default_value = "127.0.0.1:8080", value_name = "ADDRESS")]
-        listen: SocketAddr,
-    },
+    Healthcheck(HealthcheckArgs),
     /// One run's computation, started by a worker.
     #[command(hide = true)]
     Engine,
@@ -215,7 +213,7 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             demo::run(DemoOptions { dir, scale, keep, listen }).await?;
         }
         Verb::Openapi => write!(std::io::stdout(), "{}", http::openapi().to_yaml()?)?,
-        Verb::Healthcheck { listen } => return Ok(client::healthcheck_command(listen).await),
+        Verb::Healthcheck(args) => return Ok(client::healthcheck_command(args).await),
         Verb::Engine | Verb::Extract => {}
     }
     Ok(ExitCode::SUCCESS)

@@ -28,6 +28,15 @@ pub const METRIC_PUBLISH_LOCK_SECONDS: &str = "refrain_publish_lock_held_seconds
 /// Staging folders that the sweeper removed.
 pub const METRIC_SWEPT: &str = "refrain_staging_folders_swept_total";
 
+/// Open connections of clients.
+pub const METRIC_CONNECTIONS: &str = "refrain_http_connections";
+
+/// Connections that were closed unserved, `by` the limit that they would have broken.
+pub const METRIC_CONNECTIONS_REFUSED: &str = "refrain_http_connections_refused_total";
+
+/// How long the certificate in force is still good, in seconds; below 0 when it has ended.
+pub const METRIC_CERTIFICATE_SECONDS: &str = "refrain_tls_certificate_expires_seconds";
+
 /// Buckets of durations, in seconds.
 const SECONDS: [f64; 12] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0, 60.0];
 
@@ -71,5 +80,8 @@ fn describe() {
         METRIC_PUBLISH_LOCK_SECONDS,
         "Seconds that a table's publish lock has been held, by pipeline"
     );
+    metrics::describe_gauge!(METRIC_CONNECTIONS, "Open connections of clients");
+    metrics::describe_counter!(METRIC_CONNECTIONS_REFUSED, "Connections closed unserved, by the limit");
+    metrics::describe_gauge!(METRIC_CERTIFICATE_SECONDS, "Seconds until the certificate in force ends");
     metrics::describe_counter!(METRIC_SWEPT, "Staging folders removed by the sweeper");
 }

@@ -1,5 +1,6 @@
 //! What the service stands on: for readyz, and as metrics.
 
+use super::edge::Certificate;
 use super::pipelines::PipelineFolder;
 use crate::config::WorkSettings;
 use crate::http::{Check, Pipelines, Readiness};
@@ -25,6 +26,7 @@ pub(super) fn readiness(
     store: Arc<dyn RunStore>,
     warehouse: Option<Warehouse>,
     pipelines: &PipelineFolder,
+    certificate: Option<Certificate>,
     work: &WorkSettings,
 ) -> Readiness {
     let (pipelines, errors, tables) = (pipelines.current(), pipelines.errors(), pipelines.tables());
@@ -34,6 +36,7 @@ pub(super) fn readiness(
         let (store, warehouse) = (Arc::clone(&store), warehouse.clone());
         let (pipelines, errors) = (Arc::clone(&pipelines.borrow()), Arc::clone(&errors.borrow()));
         let tables = Arc::clone(&tables.borrow());
+        let certificate = certificate.clone();
         async move {
             let mut checks = vec![essential("database", database(store.as_ref())).await];
             if checks.iter().all(|check| check.ok) {
@@ -45,6 +48,9 @@ pub(super) fn readiness(
                 checks.push(partial("publish locks", on_disk(warehouse, locks)).await);
             }
             checks.push(partial("pipelines", async { files(&pipelines, &errors) }).await);
+            if let Some(certificate) = certificate {
+                checks.push(partial("tls", async { certificate.check() }).await);
+            }
             checks
         }
         .boxed()

@@ -2,6 +2,7 @@
 
 use clap::{Args, ValueEnum};
 use secrecy::SecretString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// Where the server is, and how to print.
@@ -16,9 +17,30 @@ pub struct ServerArgs {
     /// A file that holds that token, and nothing else but a line's end.
     #[arg(long, env = "REFRAIN_TOKEN_FILE", value_name = "FILE", conflicts_with = "token")]
     pub token_file: Option<PathBuf>,
+    /// Take the server's certificate by the authorities in this file (PEM), instead of those that the machine trusts.
+    #[arg(long, env = "REFRAIN_CA_FILE", value_name = "FILE")]
+    pub ca_file: Option<PathBuf>,
     /// Print JSON, as the server answers it.
     #[arg(long)]
     pub json: bool,
+}
+
+/// Which server is asked whether it lives.
+#[derive(Debug, Clone, Args)]
+pub struct HealthcheckArgs {
+    /// Where the server listens, on this machine.
+    #[arg(long, env = "REFRAIN_LISTEN", default_value = "127.0.0.1:8080", value_name = "ADDRESS")]
+    pub listen: SocketAddr,
+    /// Whether it speaks TLS there: its certificate's file, as `serve` has it. The certificate is for the server's name and not
+    /// for this address, so it is not looked at.
+    #[arg(long, env = "REFRAIN_TLS_CERT_FILE", value_name = "FILE")]
+    pub tls_cert_file: Option<PathBuf>,
+    /// Ask this server instead, on whatever machine.
+    #[arg(long, value_name = "URL")]
+    pub url: Option<String>,
+    /// Take that one's certificate by the authorities in this file (PEM), instead of those that the machine trusts.
+    #[arg(long, env = "REFRAIN_CA_FILE", value_name = "FILE")]
+    pub ca_file: Option<PathBuf>,
 }
 
 /// Whether to wait, and for how long.

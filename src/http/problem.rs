@@ -1,6 +1,9 @@
 //! Errors as RFC 9457 problem details. Nothing but this file knows an error's status.
 
+mod limited;
 mod withheld;
+
+pub use limited::{Limited, connection_refused, plain_http_refused};
 
 use super::{Check, REQUEST_ID};
 use crate::run::{RunId, State, Unmet};
@@ -121,6 +124,8 @@ pub enum Problem {
     TooManyReaders(String),
     /// As many streams of events are open as may be.
     TooManyStreams(usize),
+    /// It is too much at once.
+    Limited(Limited),
     /// The warehouse cannot be read.
     FilesUnavailable,
     /// The path has no such method.
@@ -221,6 +226,7 @@ impl Problem {
             }
             Problem::TooManyReaders(_) => (S::SERVICE_UNAVAILABLE, "too-many-readers", "Too many files are being read"),
             Problem::TooManyStreams(_) => (S::SERVICE_UNAVAILABLE, "too-many-streams", "Too many streams are open"),
+            Problem::Limited(limited) => limited.kind(),
             Problem::FilesUnavailable => (S::SERVICE_UNAVAILABLE, "files-unavailable", "The warehouse cannot be read"),
             Problem::SlowBody(_) => (S::REQUEST_TIMEOUT, "slow-body", "The body did not arrive in time"),
             Problem::InvalidState { .. } => (S::CONFLICT, "invalid-state", "The run's state does not allow it"),
@@ -315,6 +321,7 @@ impl Problem {
                     "found {max} streams of events, which is the limit; come back, or ask for the run with ?wait=30"
                 )
             }
+            Problem::Limited(limited) => limited.detail(),
             Problem::FilesUnavailable => "the log has the cause under the request id".to_owned(),
             Problem::Internal => "the log has the cause under the request id".to_owned(),
             Problem::Unavailable => {
@@ -353,6 +360,7 @@ impl Problem {
             Problem::LayoutChanged { pipeline, .. } => json!({ "pipeline": pipeline }),
             Problem::NotReady(checks) => json!({ "ready": false, "checks": checks }),
             Problem::BodyTooLarge(limit) => json!({ "max_body_bytes": limit }),
+            Problem::Limited(limited) => limited.members(),
             Problem::KeyReused { run_id, fields } => json!({ "run_id": run_id, "fields": fields }),
             _ => Value::Null,
         };
@@ -372,6 +380,9 @@ impl Problem {
 
     fn retry_after_seconds(&self) -> Option<u32> {
         use Problem as P;
+        if let P::Limited(limited) = self {
+            return limited.retry_after_seconds();
+        }
         let passes = matches!(
             self,
             P::Unavailable
@@ -386,22 +397,25 @@ impl Problem {
         passes.then_some(1)
     }
 
-    /// The answer; with the request's id where the cause is only in the log.
-    fn render(&self, request_id: Option<&str>) -> Response {
+    /// The body; with the request's id where the cause is only in the log.
+    fn details(&self, request_id: Option<&str>) -> ProblemDetails {
         let (status, name, title) = self.kind();
         let mut members = self.members();
         if let Some(id) = request_id.filter(|_| status.is_server_error()) {
             members.insert("request_id".to_owned(), id.into());
         }
-        let details = ProblemDetails {
+        ProblemDetails {
             kind: format!("{TYPE_PREFIX}{name}"),
             title: title.to_owned(),
             status: status.as_u16(),
             detail: self.detail(),
             errors: self.errors(),
             members,
-        };
-        let mut response = (status, Json(details)).into_response();
+        }
+    }
+
+    fn render(&self, request_id: Option<&str>) -> Response {
+        let mut response = (self.kind().0, Json(self.details(request_id))).into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));

@@ -8,12 +8,13 @@ use std::fs;
 use std::path::Path;
 
 /// Which top-level module may name which others. What is not here is not allowed.
-const ARROWS: [(&str, &[&str]); 17] = [
+const ARROWS: [(&str, &[&str]); 18] = [
     ("partition", &[]),
     ("run", &["partition"]),
     ("pipeline", &["run", "partition"]),
     ("telemetry", &[]),
     ("fault", &[]),
+    ("edge", &["telemetry"]),
     ("config", &["fault"]),
     ("store", &["pipeline", "run", "partition", "telemetry"]),
     ("engine", &["pipeline", "run", "partition", "fault", "telemetry"]),
@@ -24,6 +25,7 @@ const ARROWS: [(&str, &[&str]); 17] = [
         "app",
         &[
             "http",
+            "edge",
             "worker",
             "client",
             "store",
