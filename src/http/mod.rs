@@ -1,8 +1,10 @@
 //! The HTTP interface: the router, what it needs, and its limits.
 
 mod accept;
+mod admission;
 mod answer;
 mod body;
+mod caller;
 mod data;
 mod docs;
 mod health;
@@ -33,6 +35,7 @@ use utoipa::OpenApi as _;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
+pub use caller::{Bearer, Caller};
 pub use data::{FilesError, OpenedFile, PartitionFiles, RowStream, RowsAs, RowsAsked};
 pub use problem::{connection_refused, plain_http_refused};
 pub use runs::{IfFailed, PartitionAsked, PartitionsAsked, RangeAsked, SubmitRequest, Watches};
@@ -147,18 +150,20 @@ pub struct Api {
 }
 
 impl Api {
-    /// The pipeline of this name, or a 404 that lists those that there are.
-    fn pipeline(&self, name: &str) -> Result<Arc<Definition>, Problem> {
-        self.definition(name)
-            .ok_or_else(|| Problem::NoSuchPipeline { name: name.to_owned(), known: self.pipeline_names() })
+    /// The pipeline of this name, or a 404 that lists those that there are for the caller.
+    fn pipeline(&self, caller: &Caller, name: &str) -> Result<Arc<Definition>, Problem> {
+        let seen = self.definition(name).filter(|_| caller.sees(name));
+        seen.ok_or_else(|| Problem::NoSuchPipeline { name: name.to_owned(), known: self.pipeline_names(caller) })
     }
 
+    /// The pipeline of this name as it is now, whoever asks.
     fn definition(&self, name: &str) -> Option<Arc<Definition>> {
         self.pipelines.borrow().get(name).cloned()
     }
 
-    fn pipeline_names(&self) -> Vec<String> {
-        self.pipelines.borrow().keys().cloned().collect()
+    /// The pipelines that there are for the caller.
+    fn pipeline_names(&self, caller: &Caller) -> Vec<String> {
+        self.pipelines.borrow().keys().filter(|name| caller.sees(name)).cloned().collect()
     }
 }
 

@@ -5,7 +5,7 @@ mod as_of;
 use super::params::{Params, cursor, invalid, read_cursor};
 use super::problem::{Problem, ProblemDetails};
 use super::wire::{ListOrMissing, MissingList, PartitionDetail, PartitionList};
-use super::{Api, answer};
+use super::{Api, Caller, answer};
 use crate::partition::{KeyError, PartitionKey, PartitionSpec, Transform};
 use crate::pipeline::Definition;
 use crate::store::PartitionFilter;
@@ -49,11 +49,12 @@ pub(super) fn routes() -> OpenApiRouter<Api> {
 async fn list(
     State(api): State<Api>,
     Path(name): Path<String>,
+    caller: Caller,
     params: Params,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     params.only(&["from", "to", "missing", "as_of", "cursor", "limit"])?;
-    let definition = &api.pipeline(&name)?;
+    let definition = &api.pipeline(&caller, &name)?;
     if params.flag("missing")? {
         return list_missing(&api, definition, &params, &headers).await;
     }
@@ -177,11 +178,12 @@ fn read_bound(spec: &PartitionSpec, text: &str) -> Result<Bound, KeyError> {
 async fn get(
     State(api): State<Api>,
     Path((name, key)): Path<(String, String)>,
+    caller: Caller,
     params: Params,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     params.only(&["cursor", "limit"])?;
-    let definition = &api.pipeline(&name)?;
+    let definition = &api.pipeline(&caller, &name)?;
     let limit = params.limit(api.limits.default_page, api.limits.max_page)?;
     let before = params.read("cursor", |text| {
         read_cursor(text)

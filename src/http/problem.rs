@@ -1,8 +1,10 @@
 //! Errors as RFC 9457 problem details. Nothing but this file knows an error's status.
 
+mod denied;
 mod limited;
 mod withheld;
 
+pub use denied::Denied;
 pub use limited::{Limited, connection_refused, plain_http_refused};
 
 use super::{Check, REQUEST_ID};
@@ -66,6 +68,8 @@ pub struct ProblemDetails {
 /// Why a request was not served.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Problem {
+    /// Who asks is not known, or may not.
+    Denied(Denied),
     /// The request cannot be understood, below the level of its fields.
     Malformed(String),
     /// The body is no JSON.
@@ -204,6 +208,12 @@ impl Problem {
     fn kind(&self) -> (StatusCode, &'static str, &'static str) {
         use StatusCode as S;
         match self {
+            Problem::Denied(Denied::MissingToken) => (S::UNAUTHORIZED, "missing-token", "A token is needed"),
+            Problem::Denied(Denied::InvalidToken(_)) => (S::UNAUTHORIZED, "invalid-token", "The token is not valid"),
+            Problem::Denied(Denied::InsufficientScope { .. } | Denied::SomePipelines) => {
+                (S::FORBIDDEN, "insufficient-scope", "The token does not allow it")
+            }
+            Problem::Denied(Denied::NotYourRun { .. }) => (S::FORBIDDEN, "not-your-run", "The run is somebody else's"),
             Problem::Malformed(_) => (S::BAD_REQUEST, "malformed-request", "The request is malformed"),
             Problem::NotJson(_) => (S::BAD_REQUEST, "not-json", "The body is not JSON"),
             Problem::InvalidParameter { .. } => (S::BAD_REQUEST, "invalid-parameter", "A parameter is not valid"),
@@ -260,6 +270,7 @@ impl Problem {
 
     fn detail(&self) -> String {
         match self {
+            Problem::Denied(denied) => denied.detail(),
             Problem::Malformed(text) | Problem::NotJson(text) | Problem::InvalidKey(text) => text.clone(),
             Problem::InvalidParameter { parameter, detail } => format!("`{parameter}`: {detail}"),
             Problem::MissingKey => "expected the header Idempotency-Key or the field `idempotency_key`, 1 to 255 \
@@ -345,6 +356,7 @@ impl Problem {
 
     fn members(&self) -> Map<String, Value> {
         let members = match self {
+            Problem::Denied(denied) => denied.members(),
             Problem::InvalidParameter { parameter, .. } => json!({ "parameter": parameter }),
             Problem::NoSuchPipeline { known, .. } | Problem::UnknownPipeline { known, .. } => {
                 json!({ "pipelines": known })
@@ -426,6 +438,11 @@ impl Problem {
             && let Ok(range) = HeaderValue::from_str(&format!("bytes */{bytes}"))
         {
             headers.insert(header::CONTENT_RANGE, range);
+        }
+        if let Problem::Denied(denied) = self
+            && let Some(Ok(challenge)) = denied.challenge().map(|text| HeaderValue::from_str(&text))
+        {
+            headers.insert(header::WWW_AUTHENTICATE, challenge);
         }
         response.extensions_mut().insert(self.clone());
         response

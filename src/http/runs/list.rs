@@ -3,9 +3,9 @@
 use crate::http::params::{Params, cursor, invalid, read_cursor};
 use crate::http::problem::{Problem, ProblemDetails};
 use crate::http::wire::{RunList, SummaryView};
-use crate::http::{Api, answer};
+use crate::http::{Api, Caller, answer};
 use crate::partition::PartitionKey;
-use crate::run::{IdempotencyKey, Principal, RunId, State as RunState};
+use crate::run::{IdempotencyKey, RunId, State as RunState};
 use crate::store::RunFilter;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
@@ -45,10 +45,15 @@ const KNOWN: [&str; 9] = [
         (status = 503, description = "The database does not answer, or not in time", body = ProblemDetails, content_type = "application/problem+json"),
     ),
 )]
-pub(super) async fn list(State(api): State<Api>, params: Params, headers: HeaderMap) -> Result<Response, Problem> {
+pub(super) async fn list(
+    State(api): State<Api>,
+    caller: Caller,
+    params: Params,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
     params.only_and_repeated(&KNOWN, "label")?;
     let limit = params.limit(api.limits.default_page, api.limits.max_page)?;
-    let filter = filter(&api, &params, limit)?;
+    let filter = filter(&api, &caller, &params, limit)?;
     let mut runs = api.store.list(&filter).await?;
     let more = runs.len() > limit as usize;
     runs.truncate(limit as usize);
@@ -57,7 +62,7 @@ pub(super) async fn list(State(api): State<Api>, params: Params, headers: Header
     answer::json(StatusCode::OK, &headers, &body)
 }
 
-fn filter(api: &Api, params: &Params, limit: u32) -> Result<RunFilter, Problem> {
+fn filter(api: &Api, caller: &Caller, params: &Params, limit: u32) -> Result<RunFilter, Problem> {
     let state = params.read("state", |text| {
         let names = RunState::ALL.map(RunState::as_str).join(", ");
         RunState::parse(text).ok_or_else(|| format!("found {text:?}, expected one of: {names}"))
@@ -71,7 +76,7 @@ fn filter(api: &Api, params: &Params, limit: u32) -> Result<RunFilter, Problem> 
         state,
         partition: params.get("partition").map(|text| partition(api, params.get("pipeline"), text)).transpose()?,
         idempotency_key: params.read("idempotency_key", |text| {
-            IdempotencyKey::parse(text).map(|key| (Principal::default(), key)).map_err(|error| error.to_string())
+            IdempotencyKey::parse(text).map(|key| (caller.principal.clone(), key)).map_err(|error| error.to_string())
         })?,
         labels: params.all("label").map(label).collect::<Result<_, _>>()?,
         created_after: params.moment("created_after")?,
