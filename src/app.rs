@@ -15,7 +15,7 @@ pub use inspect::{Inspected, Inspection, Verdict, check, inspect};
 use crate::config::{DatabaseSettings, Settings, WorkSettings};
 use crate::engine::{ChildEngine, WebSettings};
 use crate::fault::Faults;
-use crate::http::{self, Api, Limits, Watches, router};
+use crate::http::{self, Api, Fairness, Limits, Watches, router};
 use crate::store::{PostgresOptions, PostgresStore, RunStore, SqliteOptions, SqliteStore};
 use crate::table::Warehouse;
 use crate::telemetry;
@@ -114,7 +114,8 @@ pub async fn start(settings: Settings) -> anyhow::Result<Running> {
     let (edge, certificates) = edge::edge(&settings.edge)?;
     let is_secured = certificates.is_some();
     let certificate = certificates.as_ref().map(|found| Certificate::of(found, &settings.edge));
-    let store = open_store(&settings.database).await?;
+    let max_queued_runs = Some(settings.edge.max_queued_runs).filter(|limit| *limit > 0);
+    let store = open_store(&settings.database, max_queued_runs).await?;
     let listener =
         TcpListener::bind(settings.listen).await.with_context(|| format!("cannot listen on {}", settings.listen))?;
     let address = listener.local_addr()?;
@@ -131,22 +132,29 @@ pub async fn start(settings: Settings) -> anyhow::Result<Running> {
     http::describe_metrics();
     let limits = &settings.limits;
     let files = files::Files::new(Arc::clone(&store), &settings.database, warehouse.clone(), limits)?;
+    let limits = Limits {
+        max_body_bytes: limits.max_body_bytes,
+        max_partitions_per_run: limits.max_partitions_per_run,
+        max_page: limits.max_page,
+        default_page: limits.max_page.min(Limits::default().default_page),
+        max_wait_seconds: limits.max_wait_seconds,
+        request_timeout_seconds: limits.request_timeout_seconds,
+        max_event_streams: limits.max_event_streams,
+        max_event_stream_seconds: limits.max_event_stream_seconds,
+        event_heartbeat_seconds: Limits::default().event_heartbeat_seconds,
+        max_readers: limits.max_readers,
+        max_requests_per_second: settings.edge.max_requests_per_second,
+        max_submissions_per_minute: settings.edge.max_submissions_per_minute,
+        max_waiting_clients: settings.edge.max_waiting_clients,
+        principal_share_percent: settings.edge.principal_share_percent,
+    };
     let api = Api {
         store: Arc::clone(&store),
         watches: Watches::new(Arc::clone(&store), limits.max_event_streams),
         pipelines: pipelines.current(),
         files: Arc::new(files),
-        limits: Limits {
-            max_body_bytes: limits.max_body_bytes,
-            max_partitions_per_run: limits.max_partitions_per_run,
-            max_page: limits.max_page,
-            default_page: limits.max_page.min(Limits::default().default_page),
-            max_wait_seconds: limits.max_wait_seconds,
-            request_timeout_seconds: limits.request_timeout_seconds,
-            max_event_streams: limits.max_event_streams,
-            max_event_stream_seconds: limits.max_event_stream_seconds,
-            event_heartbeat_seconds: Limits::default().event_heartbeat_seconds,
-        },
+        fairness: Fairness::new(&limits),
+        limits,
         foresight: foresight::foresight(&source_root(&settings.work)?),
         readiness: health::readiness(store, warehouse, &pipelines, certificate, &settings.work),
         metrics,
@@ -180,7 +188,7 @@ pub async fn start_workers(database: &DatabaseSettings, work: &WorkSettings) -> 
         true => PipelineFolder::load(&work.pipelines)?,
         false => PipelineFolder::absent(&work.pipelines),
     };
-    let store = open_store(database).await?;
+    let store = open_store(database, None).await?;
     let warehouse = open_warehouse(database, store.as_ref()).await?;
     let shutdown = CancellationToken::new();
     let mut tasks = Tasks::default();
@@ -249,9 +257,13 @@ fn source_root(work: &WorkSettings) -> anyhow::Result<PathBuf> {
 }
 
 /// Opens the database to serve, with its migrations applied.
-pub async fn open_store(database: &DatabaseSettings) -> anyhow::Result<Arc<dyn RunStore>> {
+pub async fn open_store(
+    database: &DatabaseSettings,
+    max_queued_runs: Option<u32>,
+) -> anyhow::Result<Arc<dyn RunStore>> {
     if let Some(url) = &database.url()? {
-        let options = PostgresOptions { max_connections: database.database_connections, ..Default::default() };
+        let max_connections = database.database_connections;
+        let options = PostgresOptions { max_connections, max_queued_runs, ..Default::default() };
         let store = PostgresStore::connect(url, options).await.context("cannot open the Postgres database")?;
         store.migrate().await.context("cannot migrate the Postgres database")?;
         return Ok(Arc::new(store));
@@ -259,7 +271,7 @@ pub async fn open_store(database: &DatabaseSettings) -> anyhow::Result<Arc<dyn R
     std::fs::create_dir_all(&database.data_dir)
         .with_context(|| format!("cannot make the data folder {}", database.data_dir.display()))?;
     let path = database.sqlite_path();
-    let store = SqliteStore::open(&path, SqliteOptions::default()).await;
+    let store = SqliteStore::open(&path, SqliteOptions { max_queued_runs, ..Default::default() }).await;
     Ok(Arc::new(store.with_context(|| format!("cannot open the database {}", path.display()))?))
 }
 

@@ -188,7 +188,7 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             warn_of_unknown_variables();
             app::start_workers(&args.database, &args.work).await?.until(asked_to_stop()?).await?;
         }
-        Verb::Migrate(database) => drop(app::open_store(&database).await?),
+        Verb::Migrate(database) => drop(app::open_store(&database, None).await?),
         Verb::Check { path } => return check(&path),
         Verb::Run(args) => return Ok(client::run_command(args).await),
         Verb::Status(args) => return Ok(client::status_command(args).await),

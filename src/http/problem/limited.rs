@@ -2,7 +2,6 @@
 
 use super::Problem;
 use axum::body::Bytes;
-use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -42,17 +41,6 @@ pub enum Limited {
 }
 
 impl Limited {
-    pub(super) fn kind(&self) -> (StatusCode, &'static str, &'static str) {
-        use StatusCode as S;
-        match self {
-            Limited::Requests { .. } => (S::TOO_MANY_REQUESTS, "too-many-requests", "Too many requests"),
-            Limited::QueuedRuns { .. } => (S::TOO_MANY_REQUESTS, "too-many-queued-runs", "Too many runs are queued"),
-            Limited::Waiting { .. } => (S::TOO_MANY_REQUESTS, "too-many-waiting", "Too many clients wait"),
-            Limited::Connections => (S::SERVICE_UNAVAILABLE, "too-many-connections", "Too many connections are open"),
-            Limited::PlainHttp => (S::BAD_REQUEST, "tls-expected", "This port speaks TLS"),
-        }
-    }
-
     pub(super) fn detail(&self) -> String {
         match self {
             Limited::Requests { principal, limit, retry_after } => {

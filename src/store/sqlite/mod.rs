@@ -34,11 +34,13 @@ pub struct SqliteOptions {
     pub wait: Duration,
     /// The clock of leases and times.
     pub clock: Clock,
+    /// The most queued runs of one principal; none for no limit.
+    pub max_queued_runs: Option<u32>,
 }
 
 impl Default for SqliteOptions {
     fn default() -> Self {
-        Self { read_connections: 4, wait: Duration::from_secs(30), clock: Arc::new(Utc::now) }
+        Self { read_connections: 4, wait: Duration::from_secs(30), clock: Arc::new(Utc::now), max_queued_runs: None }
     }
 }
 
@@ -57,6 +59,7 @@ pub struct SqliteStore {
     writer: Option<SqlitePool>,
     readers: SqlitePool,
     clock: Clock,
+    max_queued_runs: Option<u32>,
     bus: Bus,
     /// Unlocked when it is dropped, last of all.
     _lock: Option<File>,
@@ -85,7 +88,8 @@ impl SqliteStore {
         MIGRATIONS.run(&writer).await.map_err(|error| StoreError::from_migration(error, &path.display()))?;
         sqlx::query(END_ALL_LEASES).bind((options.clock)().timestamp_micros()).execute(&writer).await?;
         let readers = pool(options.read_connections, &options).connect_with(connect.pragma("query_only", "on")).await?;
-        Ok(Self { writer: Some(writer), readers, clock: options.clock, bus: Bus::new(), _lock: Some(lock) })
+        let SqliteOptions { clock, max_queued_runs, .. } = options;
+        Ok(Self { writer: Some(writer), readers, clock, max_queued_runs, bus: Bus::new(), _lock: Some(lock) })
     }
 
     /// Opens the file to look at it, beside the process that serves it. Steps that write are refused.
@@ -97,7 +101,7 @@ impl SqliteStore {
         let options = SqliteOptions::default();
         let connect = SqliteConnectOptions::new().filename(path).read_only(true).busy_timeout(options.wait);
         let readers = pool(1, &options).connect_with(connect).await?;
-        Ok(Self { writer: None, readers, clock: options.clock, bus: Bus::new(), _lock: None })
+        Ok(Self { writer: None, readers, clock: options.clock, max_queued_runs: None, bus: Bus::new(), _lock: None })
     }
 }
 
@@ -112,7 +116,8 @@ impl Database for SqliteStore {
                 return Err(StoreError::Setup("the database was opened to be read, not to be served".to_owned()));
             }
         };
-        Ok(Tx::new(&sql::STATEMENTS, Open::Sqlite { tx, clock: self.clock.clone() }, self.bus.clone()))
+        let open = Open::Sqlite { tx, clock: self.clock.clone() };
+        Ok(Tx::new(&sql::STATEMENTS, open, self.bus.clone(), self.max_queued_runs))
     }
 
     fn bus(&self) -> &Bus {

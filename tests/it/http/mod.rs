@@ -5,6 +5,7 @@ mod client;
 mod data;
 mod docs;
 mod events;
+mod fair;
 mod faulty;
 mod hostile;
 mod layers;
@@ -27,7 +28,7 @@ use chrono::{DateTime, TimeZone, Utc};
 use http_body_util::BodyExt;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use refrain::fault::Faults;
-use refrain::http::{Api, Check, Limits, Pipelines, Watches, router};
+use refrain::http::{Api, Check, Fairness, Limits, Pipelines, Watches, router};
 use refrain::pipeline;
 use refrain::store::{RunStore, SqliteOptions, SqliteStore};
 use serde_json::{Value, json};
@@ -127,6 +128,7 @@ impl App {
             watches: Watches::new(Arc::clone(&store), limits.max_event_streams),
             files: shelf.clone(),
             pipelines: watch::channel(Arc::new(parsed(pipelines))).1,
+            fairness: Fairness::new(&limits),
             limits,
             readiness: Arc::new(move || {
                 let checks = seen.lock().unwrap().clone();

@@ -45,7 +45,8 @@ async fn connections_are_bounded_and_of_one_address_too() {
     }
     let refused = silent(connect(server.address()).await, ASKED).await;
     refused.within(0.0, 3.0);
-    for expected in ["HTTP/1.1 503 ", "too-many-connections", "retry-after: 1", "connection: close"] {
+    for expected in ["HTTP/1.1 503 ", "urn:refrain:problem:too-many-connections", "retry-after: 1", "connection: close"]
+    {
         assert!(refused.answer.contains(expected), "{refused:?}");
     }
     for _ in 0..2 {
@@ -84,4 +85,14 @@ async fn a_process_without_descriptors_serves_again_when_it_has_some() {
     }
     open.clear();
     wait_for_place(&server).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_limit_on_open_files_is_raised_as_far_as_it_goes() {
+    let place = place().await;
+    let server = place.start_under(&["prlimit", "--nofile=80:4000"], &["--workers", "0"], &[]).await;
+    let mut open = Vec::new();
+    for _ in 0..200 {
+        open.push(answered(connect(server.address()).await).await.unwrap());
+    }
 }

@@ -2,6 +2,8 @@
 
 mod certificates;
 mod connections;
+mod limits;
+mod load;
 mod raw;
 mod slow;
 mod tls;

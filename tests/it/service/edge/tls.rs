@@ -98,7 +98,7 @@ async fn who_does_not_speak_tls_is_told_or_dropped() {
     let server = secured(&place, &authority.sign(2090), &["--header-timeout-seconds", "1"]).await;
     let address = server.address();
     let plain = silent(connect(address).await, b"GET /healthz HTTP/1.1\r\nhost: refrain\r\n\r\n").await;
-    for expected in ["HTTP/1.1 400 ", "application/problem+json", "tls-expected", "https"] {
+    for expected in ["HTTP/1.1 400 ", "application/problem+json", "urn:refrain:problem:tls-expected", "https"] {
         assert!(plain.answer.contains(expected), "{plain:?}");
     }
     plain.within(0.0, 3.0);
