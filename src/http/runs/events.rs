@@ -89,7 +89,7 @@ pub(super) async fn events(
     if told.is_over(first.events()?) {
         return Ok((StatusCode::NO_CONTENT, [no_store]).into_response());
     }
-    let places = (api.fairness.stream(&caller)?, api.watches.place()?);
+    let places = (api.watches.place()?, api.fairness.stream(&caller)?);
     let until = Instant::now() + Duration::from_secs(api.limits.max_event_stream_seconds);
     let frames = VecDeque::from([Bytes::from_static(RETRY)]);
     let telling = Telling { api, watcher, look: Some(first), told, frames, is_over: false, until, _places: places };
@@ -192,7 +192,7 @@ struct Telling {
     frames: VecDeque<Bytes>,
     is_over: bool,
     until: Instant,
-    _places: (Place, OwnedSemaphorePermit),
+    _places: (OwnedSemaphorePermit, Place),
 }
 
 impl Telling {
