@@ -1,5 +1,6 @@
 //! Wires the parts, spawns named tasks, and shuts down in order.
 
+mod access;
 mod edge;
 mod files;
 mod fix;
@@ -8,9 +9,11 @@ mod health;
 mod inspect;
 mod pipelines;
 mod sweep;
+mod tokens;
 
 pub use fix::{Fix, FixBy};
 pub use inspect::{Inspected, Inspection, Verdict, check, inspect};
+pub use tokens::{TokenArgs, token_command};
 
 use crate::config::{DatabaseSettings, Settings, WorkSettings};
 use crate::engine::{ChildEngine, WebSettings};
@@ -116,6 +119,7 @@ pub async fn start(settings: Settings) -> anyhow::Result<Running> {
     let certificate = certificates.as_ref().map(|found| Certificate::of(found, &settings.edge));
     let max_queued_runs = Some(settings.edge.max_queued_runs).filter(|limit| *limit > 0);
     let store = open_store(&settings.database, max_queued_runs).await?;
+    let gate = access::gate(settings.listen, &settings.access, &store).await?;
     let listener =
         TcpListener::bind(settings.listen).await.with_context(|| format!("cannot listen on {}", settings.listen))?;
     let address = listener.local_addr()?;
@@ -150,6 +154,7 @@ pub async fn start(settings: Settings) -> anyhow::Result<Running> {
     };
     let api = Api {
         store: Arc::clone(&store),
+        gate,
         watches: Watches::new(Arc::clone(&store), limits.max_event_streams),
         pipelines: pipelines.current(),
         files: Arc::new(files),

@@ -11,8 +11,8 @@ mod trust;
 mod verbs;
 
 pub use args::{
-    CancelArgs, HealthcheckArgs, HistoryArgs, IfFailedArg, OnOverlapArg, PartitionsArgs, PipelinesArgs, RetryArgs,
-    RunArgs, ServerArgs, StatusArgs,
+    CancelArgs, CredentialArgs, HealthcheckArgs, HistoryArgs, IfFailedArg, OnOverlapArg, PartitionsArgs, PipelinesArgs,
+    RetryArgs, RunArgs, ServerArgs, StatusArgs,
 };
 pub use table::thousands;
 pub use trust::Trust;
@@ -72,6 +72,17 @@ pub enum ClientError {
     /// The token cannot be sent.
     #[error("the token cannot stand in a header: expected visible ASCII characters")]
     Token,
+    /// The token cannot be read.
+    #[error("{0}")]
+    TokenFile(String),
+    /// The token would be sent so that others can read it.
+    #[error(
+        "a token is not sent to {server} over http, where whoever is between can read it: expected https, or --insecure"
+    )]
+    InClear {
+        /// The server.
+        server: String,
+    },
     /// No answer came, however often it was tried.
     #[error("{server} does not answer: {cause}")]
     Unreachable {
@@ -106,7 +117,12 @@ impl ClientError {
         match self {
             Self::Unreachable { .. } => true,
             Self::Refused { status, .. } => StatusCode::from_u16(*status).is_ok_and(may_pass),
-            Self::Url { .. } | Self::Roots { .. } | Self::Token | Self::Unreadable { .. } => false,
+            Self::Url { .. }
+            | Self::Roots { .. }
+            | Self::Token
+            | Self::TokenFile(_)
+            | Self::InClear { .. }
+            | Self::Unreadable { .. } => false,
         }
     }
 }
@@ -143,13 +159,19 @@ struct Answer {
 }
 
 impl Client {
-    /// A client of the server at `url`; `token` is sent as a bearer token.
-    pub fn new(url: &str, token: Option<SecretString>) -> Result<Self, ClientError> {
-        Self::trusting(url, token, &Trust::Platform)
+    /// A client of the server at `url`; `token` is sent as a bearer token, over http only to this machine or where it may be
+    /// sent in clear.
+    pub fn new(url: &str, token: Option<SecretString>, in_clear: bool) -> Result<Self, ClientError> {
+        Self::trusting(url, token, in_clear, &Trust::Platform)
     }
 
     /// [`Client::new`] that takes these servers, where they speak TLS.
-    pub fn trusting(url: &str, token: Option<SecretString>, trust: &Trust) -> Result<Self, ClientError> {
+    pub fn trusting(
+        url: &str,
+        token: Option<SecretString>,
+        in_clear: bool,
+        trust: &Trust,
+    ) -> Result<Self, ClientError> {
         let wrong = |detail: &str| ClientError::Url { url: without_user(url), detail: detail.to_owned() };
         let parsed = Url::parse(url).map_err(|e| wrong(&e.to_string()))?;
         if parsed.password().is_some() || !parsed.username().is_empty() {
@@ -157,6 +179,9 @@ impl Client {
         }
         if token.as_ref().is_some_and(|token| !token.expose_secret().bytes().all(|b| b.is_ascii_graphic())) {
             return Err(ClientError::Token);
+        }
+        if token.is_some() && parsed.scheme() == "http" && !is_loopback(&parsed) && !in_clear {
+            return Err(ClientError::InClear { server: url.to_owned() });
         }
         let mut builder = reqwest::Client::builder();
         if is_loopback(&parsed) {
@@ -352,7 +377,7 @@ mod tests {
     #[test]
     fn what_may_be_a_password_is_not_told() {
         let token = || Some(SecretString::from("t-0 ken"));
-        let told = |url: &str, token| Client::new(url, token).unwrap_err().to_string();
+        let told = |url: &str, token| Client::new(url, token, false).unwrap_err().to_string();
         for (url, token) in
             [("http://u:hunter2@127.0.0.1:1", None), ("u:hunter2@x", None), ("http://127.0.0.1", token())]
         {

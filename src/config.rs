@@ -1,8 +1,10 @@
 //! Settings: a flag is an environment variable (`REFRAIN_*`), read and checked once.
 
+mod access;
 mod edge;
 mod in_force;
 
+pub use access::AccessSettings;
 pub use edge::EdgeSettings;
 pub use in_force::{InForce, Origin, Setting, in_force, unknown_variables};
 
@@ -154,6 +156,9 @@ pub struct Settings {
     /// The address to listen on.
     #[arg(long, env = "REFRAIN_LISTEN", default_value = "127.0.0.1:8080", value_name = "ADDRESS")]
     pub listen: SocketAddr,
+    /// Who is let in.
+    #[command(flatten)]
+    pub access: AccessSettings,
     /// Where the database is.
     #[command(flatten)]
     pub database: DatabaseSettings,
@@ -173,6 +178,7 @@ impl Settings {
     pub fn for_folders(data_dir: &Path, pipelines: &Path, source_root: &Path) -> Self {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
+            access: AccessSettings { insecure: false },
             database: DatabaseSettings {
                 data_dir: data_dir.to_owned(),
                 database_url: None,

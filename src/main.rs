@@ -2,9 +2,10 @@
 
 use anyhow::Context;
 use clap::{Args, CommandFactory, Parser, Subcommand};
-use refrain::app::{self, FixBy, Verdict};
+use refrain::app::{self, FixBy, TokenArgs, Verdict};
 use refrain::client::{
-    self, CancelArgs, HealthcheckArgs, HistoryArgs, PartitionsArgs, PipelinesArgs, RetryArgs, RunArgs, StatusArgs,
+    self, CancelArgs, CredentialArgs, HealthcheckArgs, HistoryArgs, PartitionsArgs, PipelinesArgs, RetryArgs, RunArgs,
+    StatusArgs,
 };
 use refrain::config::{DatabaseSettings, Settings, WorkSettings, in_force, unknown_variables};
 use refrain::demo::{self, DemoOptions};
@@ -53,6 +54,8 @@ enum Verb {
     },
     /// Submit a run to a server.
     Run(RunArgs),
+    /// Make, list and revoke tokens, in the database.
+    Token(TokenArgs),
     /// Show a run of a server, or the latest ones.
     Status(StatusArgs),
     /// Cancel a run.
@@ -126,6 +129,8 @@ struct VerifyArgs {
     /// Queue them by this server instead of in the database: for the embedded one, which its server holds.
     #[arg(long, env = "REFRAIN_URL", value_name = "URL")]
     url: Option<String>,
+    #[command(flatten)]
+    credential: CredentialArgs,
     /// The folder of the pipeline files.
     #[arg(long, env = "REFRAIN_PIPELINES", default_value = "./pipelines", value_name = "DIR")]
     pipelines: PathBuf,
@@ -191,6 +196,7 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Verb::Migrate(database) => drop(app::open_store(&database, None).await?),
         Verb::Check { path } => return check(&path),
         Verb::Run(args) => return Ok(client::run_command(args).await),
+        Verb::Token(args) => app::token_command(args).await?,
         Verb::Status(args) => return Ok(client::status_command(args).await),
         Verb::Cancel(args) => return Ok(client::cancel_command(args).await),
         Verb::Retry(args) => return Ok(client::retry_command(args).await),
@@ -276,7 +282,8 @@ fn check(path: &std::path::Path) -> anyhow::Result<ExitCode> {
 }
 
 async fn verify(args: VerifyArgs) -> anyhow::Result<ExitCode> {
-    let fix = args.fix.then(|| args.url.map_or(FixBy::Database, FixBy::Server));
+    let credential = args.credential;
+    let fix = args.fix.then(|| args.url.map_or(FixBy::Database, |url| FixBy::Server { url, credential }));
     let found = app::inspect(&args.database, &args.pipelines, args.pipeline.as_deref(), fix).await?;
     let mut out = std::io::stdout();
     if args.json {

@@ -6,7 +6,6 @@ use super::args::{
 };
 use super::screen::{Paint, Watch, note};
 use super::{Client, ClientError, Trust, encoded, has_ended, show, state};
-use crate::config::secret_in;
 use crate::partition::{PartitionColumn, PartitionSpec, Transform, ValueKind};
 use serde_json::{Value, json};
 use std::io::Write as _;
@@ -144,7 +143,7 @@ pub async fn pipelines_command(args: PipelinesArgs) -> ExitCode {
 /// Asks a server whether it lives: 0 where it does, 1 where it does not.
 pub async fn healthcheck_command(args: HealthcheckArgs) -> ExitCode {
     let (url, trust) = asked_for(args);
-    let asked = async { Client::trusting(&url, None, &trust)?.get("/healthz").await };
+    let asked = async { Client::trusting(&url, None, false, &trust)?.get("/healthz").await };
     match tokio::time::timeout(HEALTHCHECK_TIMEOUT, asked).await {
         Ok(Ok(_)) => ExitCode::SUCCESS,
         Ok(Err(error)) => {
@@ -175,11 +174,7 @@ fn asked_for(args: HealthcheckArgs) -> (String, Trust) {
 }
 
 fn client(server: &ServerArgs) -> Ended<Client> {
-    let token = match &server.token_file {
-        None => server.token.clone(),
-        Some(file) => Some(secret_in(file).map_err(|error| Failure::Usage(format!("{error:#}")))?),
-    };
-    Ok(Client::trusting(&server.url, token, &Trust::by(server.ca_file.clone()))?)
+    Ok(server.credential.client(&server.url)?)
 }
 
 fn without_key(args: &RunArgs) -> String {

@@ -8,6 +8,7 @@ mod caller;
 mod data;
 mod docs;
 mod fair;
+mod gate;
 mod health;
 mod middleware;
 mod object;
@@ -39,6 +40,7 @@ use utoipa_axum::router::OpenApiRouter;
 pub use caller::{Bearer, Caller};
 pub use data::{FilesError, OpenedFile, PartitionFiles, RowStream, RowsAs, RowsAsked};
 pub use fair::Fairness;
+pub use gate::Gate;
 pub use problem::{connection_refused, plain_http_refused};
 pub use runs::{IfFailed, PartitionAsked, PartitionsAsked, RangeAsked, SubmitRequest, Watches};
 
@@ -146,6 +148,8 @@ impl Default for Limits {
 pub struct Api {
     /// The run store.
     pub store: Arc<dyn RunStore>,
+    /// Who is let in.
+    pub gate: Gate,
     /// Who waits for runs of that store.
     pub watches: Watches,
     /// The pipelines as they are now; all of them are exchanged at once when their files are read again.
@@ -195,6 +199,7 @@ pub fn router(api: Api) -> Router {
 /// What the interface is, as OpenAPI.
 pub fn openapi() -> OpenApi {
     let mut api = routes().into_openapi();
+    admission::describe(&mut api);
     // The router's mark of a parameter that spans slashes is unknown to OpenAPI.
     let paths = std::mem::take(&mut api.paths.paths);
     api.paths.paths = paths.into_iter().map(|(path, item)| (path.replace("{*", "{"), item)).collect();

@@ -3,12 +3,17 @@
 use crate::partition::PartitionKey;
 use crate::run::{CatalogEntry, IdempotencyKey, Principal, RunId, State, Totals};
 use chrono::{DateTime, Utc};
+use std::collections::BTreeSet;
 
 /// Which runs a listing has.
 #[derive(Debug, Clone, Default)]
 pub struct RunFilter {
     /// Runs of this pipeline.
     pub pipeline: Option<String>,
+    /// Runs of these pipelines; none for all.
+    pub pipelines: Option<BTreeSet<String>>,
+    /// Runs of this principal.
+    pub principal: Option<Principal>,
     /// Runs in this state.
     pub state: Option<State>,
     /// Runs that name (or made) this partition.

@@ -16,15 +16,18 @@ mod glance;
 mod head;
 mod postgres;
 mod rows;
+mod schema;
 mod sqlite;
 mod statements;
 mod steps;
+mod tokens;
 mod tx;
 
 pub use filter::{AsOf, Listing, PartitionFilter, RunFilter};
 pub use glance::Glance;
 pub use postgres::{PostgresOptions, PostgresStore};
 pub use sqlite::{Clock, SqliteOptions, SqliteStore};
+pub use tokens::{NewToken, TokenStore, Tokens};
 
 use crate::partition::PartitionKey;
 use crate::run::{
@@ -314,7 +317,7 @@ pub struct QueueDepth {
 
 /// The business steps. Two implementations: Postgres and SQLite; one conformance suite.
 #[async_trait]
-pub trait RunStore: Send + Sync {
+pub trait RunStore: TokenStore {
     /// Wake-ups; subscribe before you query. They hurry, polling decides.
     fn changes(&self) -> broadcast::Receiver<Change>;
 

@@ -3,6 +3,8 @@
 /// One database's dialect. Lists are JSON arrays; times are the database's own.
 #[derive(Debug)]
 pub(super) struct Statements {
+    /// Those about tokens.
+    pub(super) tokens: super::tokens::TokenStatements,
     /// Answers.
     pub(super) ping: &'static str,
     /// The database's own id and its warehouse's.
@@ -119,7 +121,7 @@ pub(super) struct Statements {
     /// The last ones, in order. 1 run, 2 limit.
     pub(super) attempts: &'static str,
     /// Summaries, newest first. 1 pipeline, 2 state, 3 after, 4 before, 5 smaller id (each may be null), 6 limit, 7 partition
-    /// or null, 8 list of labels, each a list of name and text, 9 principal, 10 key (both or neither null).
+    /// or null, 8 list of labels, each a list of name and text, 9 principal, 10 key (each may be null).
     pub(super) list: &'static str,
     /// The same, where the pipeline is given.
     pub(super) list_of_pipeline: &'static str,
@@ -129,6 +131,8 @@ pub(super) struct Statements {
     pub(super) list_of_partition: &'static str,
     /// The same, where the key is given.
     pub(super) list_of_key: &'static str,
+    /// The same, where the principal is given.
+    pub(super) list_of_principal: &'static str,
     /// The same, where there is a label.
     pub(super) list_of_label: &'static str,
     /// 1 pipeline.

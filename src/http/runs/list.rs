@@ -1,5 +1,6 @@
 //! `GET /runs`: summaries, newest first.
 
+use crate::access;
 use crate::http::params::{Params, cursor, invalid, read_cursor};
 use crate::http::problem::{Problem, ProblemDetails};
 use crate::http::wire::{RunList, SummaryView};
@@ -12,8 +13,9 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use uuid::Uuid;
 
-const KNOWN: [&str; 9] = [
+const KNOWN: [&str; 10] = [
     "pipeline",
+    "principal",
     "state",
     "partition",
     "idempotency_key",
@@ -28,10 +30,11 @@ const KNOWN: [&str; 9] = [
 #[utoipa::path(get, path = "/runs", operation_id = "list_runs", tag = "runs",
     params(
         ("pipeline" = Option<String>, Query, description = "Runs of this pipeline"),
+        ("principal" = Option<String>, Query, description = "Runs of this principal"),
         ("state" = Option<String>, Query, description = "Runs in this state"),
         ("partition" = Option<String>, Query, description = "Runs that name or made this partition: a canonical key, \
             or with `pipeline` a bare value"),
-        ("idempotency_key" = Option<String>, Query, description = "The run submitted under this key"),
+        ("idempotency_key" = Option<String>, Query, description = "The run submitted under this key, by `principal` or else by the caller's own"),
         ("label" = Option<Vec<String>>, Query, style = Form, explode, description = "Runs that have this label, as \
             `name:text`; repeated, all of them", example = json!(["team:mobility"])),
         ("created_after" = Option<String>, Query, description = "Accepted after this RFC 3339 time"),
@@ -71,12 +74,17 @@ fn filter(api: &Api, caller: &Caller, params: &Params, limit: u32) -> Result<Run
         let id = read_cursor(text).and_then(|id| Uuid::try_parse(&id).ok());
         id.map(RunId).ok_or_else(|| format!("found {text:?}, expected the next_cursor of an earlier page"))
     })?;
+    let principal = params.read("principal", access::principal)?;
     Ok(RunFilter {
         pipeline: params.get("pipeline").map(str::to_owned),
+        pipelines: caller.pipelines.clone(),
+        principal: principal.clone(),
         state,
         partition: params.get("partition").map(|text| partition(api, params.get("pipeline"), text)).transpose()?,
         idempotency_key: params.read("idempotency_key", |text| {
-            IdempotencyKey::parse(text).map(|key| (caller.principal.clone(), key)).map_err(|error| error.to_string())
+            IdempotencyKey::parse(text)
+                .map(|key| (principal.as_ref().unwrap_or(&caller.principal).clone(), key))
+                .map_err(|error| error.to_string())
         })?,
         labels: params.all("label").map(label).collect::<Result<_, _>>()?,
         created_after: params.moment("created_after")?,

@@ -3,9 +3,11 @@
 mod listen;
 mod server;
 mod sql;
+mod tokens;
 
 pub(super) use server::Server;
 
+use super::schema::{self, Schema};
 use super::steps::{Access, Database};
 use super::tx::{Abandoned, Bus, Open, Tx, within};
 use super::{StoreError, StoreResult};
@@ -100,11 +102,31 @@ impl PostgresStore {
     /// Applies the migrations, under a lock of the database; without a limit of time, since a later one may have much to
     /// do.
     pub async fn migrate(&self) -> StoreResult<()> {
-        let connect = &self.server.connect;
-        let mut connection = within(self.server.limit, PgConnection::connect_with(connect)).await?;
-        let place = connect.get_database().unwrap_or("postgres");
+        let (mut connection, place) = self.connect_alone().await?;
         MIGRATIONS.run(&mut connection).await.map_err(|error| StoreError::from_migration(error, &place))?;
         Ok(connection.close().await?)
+    }
+
+    /// Applies the migrations to a database that has none yet; [`StoreError::Setup`] where its schema is another version's.
+    pub async fn migrate_if_new(&self) -> StoreResult<()> {
+        let (mut connection, place) = self.connect_alone().await?;
+        let there = "select to_regclass('_sqlx_migrations') is not null";
+        let applied = match sqlx::query_scalar(there).fetch_one(&mut connection).await? {
+            true => sqlx::query_scalar(schema::APPLIED).fetch_one(&mut connection).await?,
+            false => None,
+        };
+        connection.close().await?;
+        match schema::judge(applied, &MIGRATIONS, &place)? {
+            Schema::Absent => self.migrate().await,
+            Schema::Current => Ok(()),
+        }
+    }
+
+    /// A connection of its own, and the database's name.
+    async fn connect_alone(&self) -> StoreResult<(PgConnection, String)> {
+        let connect = &self.server.connect;
+        let connection = within(self.server.limit, PgConnection::connect_with(connect)).await?;
+        Ok((connection, connect.get_database().unwrap_or("postgres").to_owned()))
     }
 }
 

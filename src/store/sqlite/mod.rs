@@ -1,8 +1,10 @@
 //! The store in a SQLite file: one serving process, which holds a lock on a file beside it.
 
 mod sql;
+mod tokens;
 
 use super::error::file_error;
+use super::schema::{self, Schema};
 use super::steps::{Access, Database};
 use super::tx::{Bus, Open, Tx};
 use super::{StoreError, StoreResult};
@@ -90,6 +92,34 @@ impl SqliteStore {
         let readers = pool(options.read_connections, &options).connect_with(connect.pragma("query_only", "on")).await?;
         let SqliteOptions { clock, max_queued_runs, .. } = options;
         Ok(Self { writer: Some(writer), readers, clock, max_queued_runs, bus: Bus::new(), _lock: Some(lock) })
+    }
+
+    /// Opens the file to write to it beside the process that serves it; where it is not there yet, makes it.
+    /// [`StoreError::Setup`] where its schema is not this version's.
+    pub async fn open_beside(path: &Path, options: SqliteOptions) -> StoreResult<Self> {
+        if !path.is_file() {
+            return Self::open(path, options).await;
+        }
+        // As whoever serves it does, so that what is written here is as safe.
+        let connect = SqliteConnectOptions::new()
+            .filename(path)
+            .synchronous(SqliteSynchronous::Full)
+            .foreign_keys(true)
+            .busy_timeout(options.wait);
+        let writer = pool(1, &options).connect_with(connect.clone()).await?;
+        let there = "select count(*) > 0 from sqlite_master where name = '_sqlx_migrations'";
+        let applied = match sqlx::query_scalar(there).fetch_one(&writer).await? {
+            true => sqlx::query_scalar(schema::APPLIED).fetch_one(&writer).await?,
+            false => None,
+        };
+        if schema::judge(applied, &MIGRATIONS, &path.display())? == Schema::Absent {
+            // Somebody has begun to make it.
+            writer.close().await;
+            return Self::open(path, options).await;
+        }
+        let readers = pool(1, &options).connect_with(connect.pragma("query_only", "on")).await?;
+        let SqliteOptions { clock, max_queued_runs, .. } = options;
+        Ok(Self { writer: Some(writer), readers, clock, max_queued_runs, bus: Bus::new(), _lock: None })
     }
 
     /// Opens the file to look at it, beside the process that serves it. Steps that write are refused.

@@ -10,7 +10,7 @@ macro_rules! list {
     ($narrowed:literal, $id:literal) => {
         concat!(
             r"
-        select r.id, r.pipeline, r.idempotency_key, r.mode, r.state, r.attempts, r.error, r.created_at, r.started_at, r.ended_at,
+        select r.id, r.principal, r.pipeline, r.idempotency_key, r.mode, r.state, r.attempts, r.error, r.created_at, r.started_at, r.ended_at,
             r.priority, r.not_before,
             (select count(*) from run_partitions p where p.run_id = r.id) as partitions,
             (select json_group_object(l.name, l.text) from run_labels l where l.run_id = r.id) as labels
@@ -33,7 +33,8 @@ macro_rules! list {
                     where l.run_id = r.id and l.name = asked.value ->> 0 and l.text = asked.value ->> 1
                 )
             )
-            and (?9 is null or (r.principal = ?9 and r.idempotency_key = ?10))
+            and (?9 is null or r.principal = ?9)
+            and (?10 is null or r.idempotency_key = ?10)
             and (?5 is null or ",
             $id,
             " < ?5) order by ",
@@ -44,6 +45,7 @@ macro_rules! list {
 }
 
 pub(in crate::store) const STATEMENTS: Statements = Statements {
+    tokens: super::tokens::TOKENS,
     ping: r"select 1 as one",
     identity: r"select database_id, warehouse_id from meta",
     bind_warehouse: r"update meta set warehouse_id = ?1 where warehouse_id is null",
@@ -320,6 +322,7 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         "named.run_id"
     ),
     list_of_key: list!("where r.principal = ?9 and r.idempotency_key = ?10", "r.id"),
+    list_of_principal: list!("where r.principal = ?9", "r.id"),
     list_of_label: list!(
         "join run_labels labelled on labelled.run_id = r.id where labelled.name = ?8 ->> '$[0][0]' and labelled.text = ?8 ->> '$[0][1]'",
         "labelled.run_id"

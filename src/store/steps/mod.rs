@@ -6,20 +6,23 @@ mod commit;
 mod due;
 mod read;
 mod submit;
+mod tokens;
 
 use super::head::Head;
 use super::tx::{Bus, Tx, values};
 use super::{
     AsOf, Begun, Cancelled, Change, ClaimRequest, Claimed, Decision, Ended, Fenced, Glance, KnownKey, Listing, NewRun,
-    PartitionFilter, QueueDepth, Renewal, Retried, RunFilter, RunStore, StagingVerdict, StoreError, StoreResult,
-    StoredDefinition, Submitted, rows,
+    NewToken, PartitionFilter, QueueDepth, Renewal, Retried, RunFilter, RunStore, StagingVerdict, StoreError,
+    StoreResult, StoredDefinition, Submitted, TokenStore, Tokens, rows,
 };
+use crate::access::{TokenId, TokenRecord};
 use crate::partition::PartitionKey;
 use crate::run::{
     AttemptOutcome, CatalogEntry, ClaimToken, DefinitionHash, HistoryEntry, IdempotencyKey, Principal, Progress,
     QuarantineFile, Run, RunError, RunId, RunSummary, Scope, State,
 };
 use async_trait::async_trait;
+use chrono::{DateTime, Utc};
 use std::time::Duration;
 use tokio::sync::broadcast;
 use uuid::Uuid;
@@ -213,6 +216,21 @@ impl<D: Database> RunStore for D {
 
     async fn queue_depth(&self) -> StoreResult<QueueDepth> {
         step!(self, Read, |tx| read::queue_depth(tx))
+    }
+}
+
+#[async_trait]
+impl<D: Database> TokenStore for D {
+    async fn tokens(&self) -> StoreResult<Tokens> {
+        step!(self, Read, |tx| tokens::list(tx))
+    }
+
+    async fn put_token(&self, token: &NewToken) -> StoreResult<TokenRecord> {
+        step!(self, Write, |tx| tokens::put(tx, token))
+    }
+
+    async fn revoke_token(&self, id: &TokenId) -> StoreResult<Option<DateTime<Utc>>> {
+        step!(self, Write, |tx| tokens::revoke(tx, id))
     }
 }
 

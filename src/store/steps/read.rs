@@ -62,7 +62,20 @@ pub(super) async fn run(tx: &mut Tx, id: RunId) -> StoreResult<Option<Run>> {
     Ok(Some(run))
 }
 
+/// Of several pipelines the first ones of each: so a listing does not walk through the runs of others, however many there are.
 pub(super) async fn list(tx: &mut Tx, filter: &RunFilter) -> StoreResult<Vec<RunSummary>> {
+    let Some(pipelines) = &filter.pipelines else { return list_one(tx, filter).await };
+    let mut found = Vec::new();
+    for pipeline in pipelines.iter().filter(|name| filter.pipeline.as_ref().is_none_or(|asked| asked == *name)) {
+        let of_one = RunFilter { pipeline: Some(pipeline.clone()), pipelines: None, ..filter.clone() };
+        found.append(&mut list_one(tx, &of_one).await?);
+    }
+    found.sort_by_key(|run| std::cmp::Reverse(run.id));
+    found.truncate(filter.limit as usize);
+    Ok(found)
+}
+
+async fn list_one(tx: &mut Tx, filter: &RunFilter) -> StoreResult<Vec<RunSummary>> {
     let key = filter.idempotency_key.as_ref();
     let values = values![
         filter.pipeline.as_deref(),
@@ -73,7 +86,7 @@ pub(super) async fn list(tx: &mut Tx, filter: &RunFilter) -> StoreResult<Vec<Run
         filter.limit,
         filter.partition.as_ref().map(PartitionKey::as_str),
         json(&filter.labels)?,
-        key.map(|(principal, _)| principal.0.as_str()),
+        key.map(|(principal, _)| principal).or(filter.principal.as_ref()).map(|principal| principal.0.as_str()),
         key.map(|(_, key)| key.as_str()),
     ];
     // The same listing by whichever index narrows it most.
@@ -83,6 +96,7 @@ pub(super) async fn list(tx: &mut Tx, filter: &RunFilter) -> StoreResult<Vec<Run
         RunFilter { state: Some(state), .. } if !state.is_ended() => tx.sql.list_in_state,
         RunFilter { labels, .. } if !labels.is_empty() => tx.sql.list_of_label,
         RunFilter { pipeline: Some(_), .. } => tx.sql.list_of_pipeline,
+        RunFilter { principal: Some(_), .. } => tx.sql.list_of_principal,
         RunFilter { state: Some(_), .. } => tx.sql.list_in_state,
         _ => tx.sql.list,
     };

@@ -1,5 +1,6 @@
 //! Black-box tests: the real binary, started as an operator would, over both stores.
 
+mod access;
 mod backfill;
 mod backup;
 mod bad_input;
@@ -19,6 +20,7 @@ mod memory;
 mod mend;
 mod merge;
 mod names;
+mod nets;
 mod numbers;
 mod options;
 mod order;

@@ -79,6 +79,13 @@ impl Place {
         Server::start(&[], self.root.path(), &flags, &[]).await
     }
 
+    /// [`Place::start_with`] with the database's URL in the environment.
+    pub(crate) async fn start_by_variable(&self, environment: &[(&str, &str)]) -> Server {
+        let url = [("REFRAIN_DATABASE_URL", self.database_url.as_deref().unwrap())];
+        let flags = self.flags_of_folders(&["--workers", "1"]);
+        Server::start(&[], self.root.path(), &flags, &[&url, environment].concat()).await
+    }
+
     /// A network before the database.
     pub(crate) async fn proxy(&self) -> Proxy {
         Proxy::before(self.database_url.as_deref().unwrap()).await

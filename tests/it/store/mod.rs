@@ -16,6 +16,7 @@ mod queues;
 mod reading;
 mod sqlite;
 mod submitting;
+mod tokens;
 mod turns;
 mod waiting;
 
@@ -151,6 +152,13 @@ conformance! {
         what_is_not_as_expected_is_not_accepted,
         what_has_changed_since_is_not_decided,
         runs_are_listed_by_label_and_key,
+    }
+    tokens {
+        a_token_is_kept_as_it_was_made,
+        a_revoked_token_stays_and_stays_revoked,
+        what_ended_long_ago_is_forgotten_when_another_is_made,
+        the_schema_refuses_an_admin_of_some_pipelines,
+        runs_are_listed_by_principal_and_of_some_pipelines,
     }
     merging {
         a_merge_is_decided_over_its_bases_and_no_others,

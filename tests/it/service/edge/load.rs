@@ -1,10 +1,10 @@
 //! The service under load of one principal: another one is answered meanwhile.
 
+use super::super::cli::refrain_with;
 use super::super::{Place, Server, Store};
 use super::quick_pipeline;
 use super::raw::{connect, connect_narrow};
 use crate::counted;
-use reqwest::header::AUTHORIZATION;
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -64,7 +64,7 @@ async fn asks_for_nothing(address: String) {
     }
 }
 
-async fn floods(url: String, token: Option<String>, asked: Arc<AtomicU64>, number: usize) {
+async fn floods(url: String, token: String, asked: Arc<AtomicU64>, number: usize) {
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
     for at in 0_u64.. {
         let request = match at % 2 {
@@ -74,8 +74,7 @@ async fn floods(url: String, token: Option<String>, asked: Arc<AtomicU64>, numbe
                 .header("idempotency-key", format!("flood-{number}-{at}"))
                 .json(&month(1)),
         };
-        let request = token.iter().fold(request, |request, token| request.bearer_auth(token));
-        if let Ok(answer) = request.send().await {
+        if let Ok(answer) = request.bearer_auth(&token).send().await {
             let _ = answer.bytes().await;
         }
         asked.fetch_add(1, Ordering::Relaxed);
@@ -87,13 +86,11 @@ fn month(month: u64) -> serde_json::Value {
 }
 
 /// Looks at a run and submits another one, over and over.
-async fn watch(server: &Server, token: Option<&str>, name: &str, time: Duration) -> Seen {
+async fn watch(server: &Server, token: &str, name: &str, time: Duration) -> Seen {
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
-    let authorization = token.map(|token| format!("Bearer {token}"));
     let sent = async |request: reqwest::RequestBuilder| {
-        let request = authorization.iter().fold(request, |request, value| request.header(AUTHORIZATION, value));
         let since = Instant::now();
-        let answer = request.send().await.unwrap();
+        let answer = request.bearer_auth(token).send().await.unwrap();
         let status = answer.status().as_u16();
         let body: serde_json::Value = answer.json().await.unwrap();
         assert!(matches!(status, 200 | 202), "{status}: {body:#}\n{}", server.log_tail());
@@ -121,11 +118,29 @@ fn at(share: f64, times: &mut [Duration]) -> Duration {
     times[((times.len() - 1) as f64 * share) as usize]
 }
 
-async fn under(load: &Load, flags: &[&str]) -> (Seen, Seen) {
+/// A token of a principal, made before the server has the database.
+async fn token(place: &Place, principal: &str, scope: &str) -> String {
+    let data = place.path("refrain-data");
+    let made = ["token", "new", "--principal", principal, "--scope", scope, "--data-dir", data.to_str().unwrap()];
+    let said = refrain_with(&made, &[]).await;
+    assert_eq!(said.code, 0, "{said:?}");
+    said.out.trim().to_owned()
+}
+
+/// The open connections of clients.
+async fn connections(server: &Server, token: &str) -> f64 {
+    let asked = reqwest::Client::new().get(format!("{}/metrics", server.url())).bearer_auth(token).send();
+    let text = asked.await.unwrap().text().await.unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("refrain_http_connections "));
+    line.map_or(0.0, |value| value.parse().unwrap())
+}
+
+async fn under(load: &Load) -> (Seen, Seen) {
     let place = Place::new(Store::Sqlite).await;
     quick_pipeline(&place);
-    let server = place.start_with(&[&["--workers", "0"], flags].concat(), &[]).await;
-    let alone = watch(&server, None, "alone", load.time).await;
+    let (noisy, quiet) = (token(&place, "noisy", "run").await, token(&place, "quiet", "run").await);
+    let server = place.start_with(&["--workers", "0"], &[]).await;
+    let alone = watch(&server, &quiet, "alone", load.time).await;
     let (address, asked) = (server.address().to_owned(), Arc::new(AtomicU64::new(0)));
     let mut clients = JoinSet::new();
     let body =
@@ -140,16 +155,16 @@ async fn under(load: &Load, flags: &[&str]) -> (Seen, Seen) {
         clients.spawn(asks_for_nothing(address.clone()));
     }
     for number in 0..load.flood {
-        clients.spawn(floods(server.url().to_owned(), None, Arc::clone(&asked), number));
+        clients.spawn(floods(server.url().to_owned(), noisy.clone(), Arc::clone(&asked), number));
     }
     let expected = (3 * load.slow + load.idle) as f64;
     let end = Instant::now() + super::SOON;
-    while super::metric(&server, "refrain_http_connections ").await < expected {
+    while connections(&server, &quiet).await < expected {
         assert!(Instant::now() < end, "not {expected} connections: {}", server.log_tail());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let before = asked.load(Ordering::Relaxed);
-    let beside = watch(&server, None, "beside", load.time).await;
+    let beside = watch(&server, &quiet, "beside", load.time).await;
     let flood = (asked.load(Ordering::Relaxed) - before) as f64 / load.time.as_secs_f64();
     counted(format_args!("{expected} connections held, {flood:.0} requests a second of the flood"));
     (alone, beside)
@@ -168,7 +183,7 @@ fn compared(what: &str, alone: &mut [Duration], beside: &mut [Duration]) -> f64 
 #[tokio::test(flavor = "multi_thread")]
 async fn others_are_answered_beside_slow_clients_and_a_flood() {
     let load = Load { slow: 50, idle: 200, flood: 4, time: Duration::from_secs(2) };
-    let (mut alone, mut beside) = under(&load, &[]).await;
+    let (mut alone, mut beside) = under(&load).await;
     compared("a look", &mut alone.looks, &mut beside.looks);
     compared("a submission", &mut alone.submissions, &mut beside.submissions);
     assert!(at(0.9, &mut beside.looks) < Duration::from_secs(1), "{:?}", at(0.9, &mut beside.looks));
@@ -180,7 +195,7 @@ async fn others_are_answered_beside_slow_clients_and_a_flood() {
 #[ignore = "a minute of load for the figures in README.md"]
 async fn figures_of_a_large_load() {
     let load = Load { slow: 500, idle: 2_000, flood: 16, time: Duration::from_secs(20) };
-    let (mut alone, mut beside) = under(&load, &[]).await;
+    let (mut alone, mut beside) = under(&load).await;
     compared("a look", &mut alone.looks, &mut beside.looks);
     compared("a submission", &mut alone.submissions, &mut beside.submissions);
 }
