@@ -2,12 +2,9 @@
 //! for those that wait.
 
 use super::problem::{Limited, Problem};
-use super::{Api, Caller, Limits};
+use super::{Caller, Limits};
 use crate::run::Principal;
-use axum::extract::{MatchedPath, Request, State};
 use axum::http::Method;
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
 use governor::clock::{Clock, DefaultClock};
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 use std::collections::HashMap;
@@ -149,32 +146,22 @@ impl Fairness {
     }
 }
 
-/// Refuses requests of who asks too often. It comes after the caller is known.
-pub(super) async fn limit_rates(State(api): State<Api>, request: Request, next: Next) -> Response {
-    match check(&api.fairness, &request) {
-        Ok(()) => next.run(request).await,
-        Err(problem) => problem.into_response(),
+impl Fairness {
+    /// Refuses what a principal asks too often.
+    pub(super) fn check(&self, caller: &Caller, method: &Method, route: &str) -> Result<(), Problem> {
+        if COUNTED.iter().any(|counted| route.starts_with(counted))
+            && let Some(requests) = &self.0.requests
+        {
+            requests.check(&caller.principal)?;
+        }
+        if method == Method::POST
+            && SUBMISSIONS.contains(&route)
+            && let Some(submissions) = &self.0.submissions
+        {
+            submissions.check(&caller.principal)?;
+        }
+        Ok(())
     }
-}
-
-fn check(fairness: &Fairness, request: &Request) -> Result<(), Problem> {
-    let (Some(caller), Some(route)) =
-        (request.extensions().get::<Caller>(), request.extensions().get::<MatchedPath>().map(MatchedPath::as_str))
-    else {
-        return Ok(());
-    };
-    if COUNTED.iter().any(|counted| route.starts_with(counted))
-        && let Some(requests) = &fairness.0.requests
-    {
-        requests.check(&caller.principal)?;
-    }
-    if request.method() == Method::POST
-        && SUBMISSIONS.contains(&route)
-        && let Some(submissions) = &fairness.0.submissions
-    {
-        submissions.check(&caller.principal)?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]
