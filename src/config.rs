@@ -1,11 +1,13 @@
 //! Settings: a flag is an environment variable (`REFRAIN_*`), read and checked once.
 
 mod access;
+mod edge;
 mod in_force;
 mod keeping;
 mod telemetry;
 
 pub use access::AccessSettings;
+pub use edge::EdgeSettings;
 pub use in_force::{InForce, Origin, Setting, in_force, unknown_variables};
 pub use keeping::KeepSettings;
 pub use telemetry::TelemetrySettings;
@@ -176,6 +178,9 @@ pub struct Settings {
     /// What it tells of itself.
     #[command(flatten)]
     pub telemetry: TelemetrySettings,
+    /// Connections, TLS, and what one principal may ask for.
+    #[command(flatten)]
+    pub edge: EdgeSettings,
 }
 
 impl Settings {
@@ -219,6 +224,7 @@ impl Settings {
                 reader_memory_mb: 1_024,
             },
             telemetry: TelemetrySettings::default(),
+            edge: EdgeSettings::default(),
         }
     }
 }

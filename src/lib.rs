@@ -14,6 +14,7 @@ pub mod app;
 pub mod client;
 pub mod config;
 pub mod demo;
+pub mod edge;
 pub mod engine;
 pub mod fault;
 pub mod http;

@@ -4,7 +4,8 @@ use anyhow::Context;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use refrain::app::{self, FixBy, TokenArgs, Verdict};
 use refrain::client::{
-    self, CancelArgs, CredentialArgs, HistoryArgs, PartitionsArgs, PipelinesArgs, RetryArgs, RunArgs, StatusArgs,
+    self, CancelArgs, CredentialArgs, HealthcheckArgs, HistoryArgs, PartitionsArgs, PipelinesArgs, RetryArgs, RunArgs,
+    StatusArgs,
 };
 use refrain::config::{DatabaseSettings, Settings, TelemetrySettings, WorkSettings, in_force, unknown_variables};
 use refrain::demo::{self, DemoOptions};
@@ -91,11 +92,7 @@ enum Verb {
     /// Print the HTTP interface as OpenAPI, in YAML.
     Openapi,
     /// Ask a server whether it lives; ends with 1 where it does not.
-    Healthcheck {
-        /// Where the server listens.
-        #[arg(long, env = "REFRAIN_LISTEN", default_value = "127.0.0.1:8080", value_name = "ADDRESS")]
-        listen: SocketAddr,
-    },
+    Healthcheck(HealthcheckArgs),
     /// One run's computation, started by a worker.
     #[command(hide = true)]
     Engine,
@@ -210,7 +207,7 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             let WorkerArgs { database, work, telemetry } = *args;
             app::start_workers(&database, &work, &telemetry).await?.until(asked_to_stop()?).await?;
         }
-        Verb::Migrate(database) => drop(app::open_store(&database).await?),
+        Verb::Migrate(database) => drop(app::open_store(&database, None).await?),
         Verb::Check { path } => return check(&path),
         Verb::Run(args) => return Ok(client::run_command(args).await),
         Verb::Token(args) => app::token_command(args).await?,
@@ -240,7 +237,7 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             demo::run(DemoOptions { dir, scale, keep, listen }).await?;
         }
         Verb::Openapi => write!(std::io::stdout(), "{}", http::openapi().to_yaml()?)?,
-        Verb::Healthcheck { listen } => return Ok(client::healthcheck_command(listen).await),
+        Verb::Healthcheck(args) => return Ok(client::healthcheck_command(args).await),
         Verb::Engine | Verb::Extract => {}
     }
     Ok(ExitCode::SUCCESS)

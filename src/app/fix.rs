@@ -219,6 +219,7 @@ async fn in_database(
         Submitted::KeyTaken => {}
         Submitted::PreconditionFailed(unmet) => bail!("a run without preconditions was refused for {}", unmet.len()),
         Submitted::Overlaps(runs) => bail!("a run that waits was refused for {} others", runs.len()),
+        Submitted::TooManyQueued(limit) => bail!("found {limit} queued runs, which is the limit: try again later"),
     }
     let known = store.known_key(&run.principal, &run.idempotency_key).await?;
     let run_id = known.ok_or_else(|| anyhow!("a key is taken and not known"))?.run_id;

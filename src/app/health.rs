@@ -1,5 +1,6 @@
 //! What the service stands on, for readyz.
 
+use super::edge::Certificate;
 use crate::http::{Check, Pipelines, Readiness};
 use crate::run::State;
 use crate::store::{RunFilter, RunStore, StoreError};
@@ -37,6 +38,8 @@ pub(super) struct Health {
     /// The tables whose locks are looked at.
     pub(super) tables: watch::Receiver<Arc<BTreeSet<String>>>,
     pub(super) lease: Duration,
+    /// None where the server does not speak TLS.
+    pub(super) certificate: Option<Certificate>,
 }
 
 /// What was found, and when.
@@ -81,6 +84,9 @@ impl Health {
         }
         let (pipelines, errors) = (Arc::clone(&self.pipelines.borrow()), Arc::clone(&self.errors.borrow()));
         checks.push(partial("pipelines", async { files(&pipelines, &errors) }).await);
+        if let Some(certificate) = &self.certificate {
+            checks.push(partial("tls", async { certificate.check() }).await);
+        }
         checks
     }
 

@@ -7,6 +7,7 @@ mod body;
 mod caller;
 mod data;
 mod docs;
+mod fair;
 mod gate;
 mod health;
 mod middleware;
@@ -38,8 +39,10 @@ use utoipa_axum::router::OpenApiRouter;
 
 pub use caller::{Bearer, Caller};
 pub use data::{FilesError, OpenedFile, PartitionFiles, RowStream, RowsAs, RowsAsked};
+pub use fair::Fairness;
 pub use gate::Gate;
 pub use health::{Operations, operations_router};
+pub use problem::{connection_refused, plain_http_refused};
 pub use runs::{IfFailed, PartitionAsked, PartitionsAsked, RangeAsked, SubmitRequest, Watches};
 
 /// The header that carries a request's id, in both directions.
@@ -96,6 +99,16 @@ pub struct Limits {
     pub max_event_stream_seconds: u64,
     /// How long a stream of events is silent before it says that it is there.
     pub event_heartbeat_seconds: u64,
+    /// The most files whose rows are read at the same time.
+    pub max_readers: u32,
+    /// The most requests of one principal to runs and pipelines, each second; 0 for no limit.
+    pub max_requests_per_second: u32,
+    /// The most submissions of one principal, each minute; 0 for no limit.
+    pub max_submissions_per_minute: u32,
+    /// The most clients of one principal that wait for runs; 0 for no limit.
+    pub max_waiting_clients: u32,
+    /// What one principal may have of the streams and the readers, in percent, where there are tokens.
+    pub principal_share_percent: u32,
 }
 
 impl Default for Limits {
@@ -110,6 +123,11 @@ impl Default for Limits {
             max_event_streams: 1_000,
             max_event_stream_seconds: 3_600,
             event_heartbeat_seconds: 15,
+            max_readers: 4,
+            max_requests_per_second: 1_000,
+            max_submissions_per_minute: 12_000,
+            max_waiting_clients: 11_000,
+            principal_share_percent: 50,
         }
     }
 }
@@ -129,6 +147,8 @@ pub struct Api {
     pub files: Arc<dyn PartitionFiles>,
     /// How much one request may ask for.
     pub limits: Limits,
+    /// What each principal has taken.
+    pub fairness: Fairness,
     /// What a dry run looks at.
     pub foresight: Foresight,
     /// What `/readyz` shows.

@@ -117,6 +117,8 @@ pub enum Submitted {
     PreconditionFailed(Vec<Unmet>),
     /// The request is to be refused where these runs, which have not ended, overlap it; so it was, and its key is free.
     Overlaps(Vec<RunId>),
+    /// As many runs of its principal are queued as may be; nothing was accepted, and its key is free.
+    TooManyQueued(u32),
 }
 
 /// A claim to be made.
@@ -278,6 +280,8 @@ pub enum Retried {
     PreconditionFailed(Vec<Unmet>),
     /// The run is not to wait where these runs, which have not ended, overlap it; so it stays as it was.
     Overlaps(Vec<RunId>),
+    /// As many runs of its principal are queued as may be; so it stays as it was.
+    TooManyQueued(u32),
     /// There is no such run.
     Unknown,
 }
@@ -374,8 +378,8 @@ pub trait RunStore: TokenStore {
     async fn list(&self, filter: &RunFilter) -> StoreResult<Vec<RunSummary>>;
 
     /// Takes over runs whose worker is lost, then claims the next run, if any is due: first a committing run whose
-    /// lease ran out; then the due queued run with the lowest sequence number that overlaps no held run and no queued
-    /// run (due or not) with a lower number.
+    /// lease ran out; then, of the principal whose last turn is the longest ago, the due queued run of the highest priority, and
+    /// among these of the lowest sequence number, that overlaps no held run and no queued run (due or not) with a lower number.
     async fn claim(&self, request: &ClaimRequest) -> StoreResult<Option<Claimed>>;
 
     /// Renews the lease and notes the progress.

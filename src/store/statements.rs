@@ -35,6 +35,10 @@ pub(super) struct Statements {
     /// Unless its key is taken. 1 id, 2 principal, 3 key, 4 pipeline, 5 mode, 6 asked, 7 fingerprint, 8 definition, 9 sequence,
     /// 10 due, 11 now, 12 priority, 13 not before.
     pub(super) insert_run: &'static str,
+    /// So that a principal has a turn. 1 principal.
+    pub(super) join_turns: &'static str,
+    /// How many runs of a run's principal are queued, counted no further than it matters. 1 run, 2 limit.
+    pub(super) queued_runs: &'static str,
     /// 1 run, 2 list of keys.
     pub(super) insert_scope: &'static str,
     /// 1 run, 2 object of names and texts.
@@ -63,11 +67,14 @@ pub(super) struct Statements {
     /// A pipeline of which a run's time has come that has no number yet. 1 now, 2 list of pipelines to pass over.
     pub(super) due_pipeline: &'static str,
     /// Of the due queued runs that overlap no held run and no queued run with a lower number, and whose pipeline has neither a
-    /// held run of another definition nor a due one with a lower number, the one of the highest priority, and among these of the lowest number. Where two that name
+    /// held run of another definition nor a due one with a lower number: of the principal whose last turn is the longest ago, the one
+    /// of the highest priority, and among these of the lowest number. Where two that name
     /// their partitions overlap, the held one has the lower number: it had it when it was claimed, and keeps it while it is
     /// held. So the lowest number has the partition, held or queued, and no other need be looked at.
     /// 1 now, 2 its pipeline or null, 3 list of pipelines to pass over.
     pub(super) next_run: &'static str,
+    /// Its principal's turn is over. 1 run.
+    pub(super) take_turn: &'static str,
     /// Unless it is decided or has ended; its documents are not read. 1 run, 2 now, 3 error.
     pub(super) fail_unreadable: &'static str,
     /// A committing run's next claim. 1 run, 2 its time.

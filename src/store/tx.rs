@@ -238,14 +238,16 @@ pub(super) struct Tx {
     pub(super) sql: &'static Statements,
     open: Open,
     bus: Bus,
+    /// The most queued runs of one principal.
+    pub(super) max_queued_runs: Option<u32>,
     changes: Vec<Change>,
     counts: Vec<metrics::Counter>,
     undone: bool,
 }
 
 impl Tx {
-    pub(super) fn new(sql: &'static Statements, open: Open, bus: Bus) -> Self {
-        Self { sql, open, bus, changes: Vec::new(), counts: Vec::new(), undone: false }
+    pub(super) fn new(sql: &'static Statements, open: Open, bus: Bus, max_queued_runs: Option<u32>) -> Self {
+        Self { sql, open, bus, max_queued_runs, changes: Vec::new(), counts: Vec::new(), undone: false }
     }
 
     /// The database's clock, in whole microseconds.

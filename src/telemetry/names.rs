@@ -41,6 +41,10 @@ metrics_are! {
     METRIC_EVENT_STREAMS Gauge "refrain_event_streams" "Streams of events that are open";
     METRIC_READERS Gauge "refrain_readers" "Processes that read rows of partitions for clients";
 
+    METRIC_HTTP_CONNECTIONS Gauge "refrain_http_connections" "Open connections of clients";
+    METRIC_HTTP_CONNECTIONS_REFUSED Counter "refrain_http_connections_refused_total" "Connections closed unserved, by the limit that they would have broken";
+    METRIC_CERTIFICATE_SECONDS Gauge "refrain_tls_certificate_expires_seconds" "Seconds until the certificate in force ends; below 0 when it has ended";
+
     METRIC_RUNS Gauge "refrain_runs" "Runs by state: queued, scheduled (queued until their time, not_before), running, committing";
     METRIC_OLDEST_DUE_SECONDS Gauge "refrain_oldest_due_run_seconds" "Seconds that the oldest due run has been waiting";
     METRIC_DUE_RUNS Gauge "refrain_pipeline_due_runs" "Queued runs that are due, by pipeline";

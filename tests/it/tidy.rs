@@ -9,13 +9,14 @@ use std::fs;
 use std::path::Path;
 
 /// Which top-level module may name which others. What is not here is not allowed.
-const ARROWS: [(&str, &[&str]); 18] = [
+const ARROWS: [(&str, &[&str]); 19] = [
     ("partition", &[]),
     ("run", &["partition"]),
     ("pipeline", &["run", "partition"]),
     ("access", &["run"]),
     ("telemetry", &[]),
     ("fault", &[]),
+    ("edge", &["telemetry"]),
     ("config", &["fault"]),
     ("store", &["access", "pipeline", "run", "partition", "telemetry"]),
     ("engine", &["pipeline", "run", "partition", "fault", "telemetry"]),
@@ -27,6 +28,7 @@ const ARROWS: [(&str, &[&str]); 18] = [
         &[
             "access",
             "http",
+            "edge",
             "worker",
             "client",
             "store",

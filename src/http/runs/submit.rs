@@ -4,7 +4,7 @@ use super::ask::{IfFailed, SubmitRequest};
 use super::change::log_retry;
 use super::shown::Shown;
 use super::wait::Wait;
-use super::{definition_for_retry, layout, location, plan, stored, stored_run};
+use super::{definition_for_retry, layout, location, plan, stored, stored_run, too_many_queued};
 use crate::http::params::Params;
 use crate::http::problem::{FieldError, Problem, ProblemDetails};
 use crate::http::wire::{RunOrPlan, RunView};
@@ -68,6 +68,9 @@ const MAX_AHEAD: TimeDelta = TimeDelta::days(366);
             content_type = "application/problem+json"),
         (status = 422, description = "The request is not valid, or its key belongs to another", body = ProblemDetails,
             content_type = "application/problem+json"),
+        (status = 429, description = "As many runs of the principal are queued as may be, or it asks too often; `Retry-After` says when \
+            to send the same request again",
+            body = ProblemDetails, content_type = "application/problem+json"),
         (status = 503, description = "The database does not answer: send the same request again",
             body = ProblemDetails, content_type = "application/problem+json"),
     ),
@@ -80,7 +83,7 @@ pub(super) async fn submit(
     body: Bytes,
 ) -> Result<Response, Problem> {
     params.only(&["wait", "dry_run"])?;
-    let wait = Wait::asked(&params, &headers, &api.limits)?;
+    let (wait, _place) = Wait::asked(&params, &headers, &api.limits)?.if_there_is_room(&api, &caller);
     if params.flag("dry_run")? {
         return dry_run(&api, &caller, &headers, &body, wait).await;
     }
@@ -107,6 +110,7 @@ async fn answer(
             Submitted::KeyTaken => {}
             Submitted::PreconditionFailed(unmet) => return Err(Problem::PreconditionFailed(unmet)),
             Submitted::Overlaps(runs) => return Err(Problem::OverlappingRuns(runs)),
+            Submitted::TooManyQueued(limit) => return Err(too_many_queued(&caller.principal, limit)),
         }
     }
     tracing::error!("a key is taken and not known");
@@ -262,6 +266,7 @@ async fn retry(api: &Api, caller: &Caller, run: &Run, if_attempt: Option<u32>) -
         Retried::NotAllowed { .. } => Ok(()),
         Retried::PreconditionFailed(unmet) => Err(Problem::PreconditionFailed(unmet)),
         Retried::Overlaps(runs) => Err(Problem::OverlappingRuns(runs)),
+        Retried::TooManyQueued(limit) => Err(too_many_queued(&run.principal, limit)),
         Retried::Unknown => Err(Problem::NoSuchRun(run.id.to_string())),
     }
 }

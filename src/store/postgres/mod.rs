@@ -44,6 +44,8 @@ pub struct PostgresOptions {
     pub acquire_timeout: Duration,
     /// How long one statement may take, before the database is unavailable.
     pub statement_timeout: Duration,
+    /// The most queued runs of one principal; none for no limit.
+    pub max_queued_runs: Option<u32>,
 }
 
 impl Default for PostgresOptions {
@@ -52,6 +54,7 @@ impl Default for PostgresOptions {
             max_connections: 10,
             acquire_timeout: Duration::from_secs(5),
             statement_timeout: Duration::from_secs(30),
+            max_queued_runs: None,
         }
     }
 }
@@ -60,6 +63,7 @@ impl Default for PostgresOptions {
 pub struct PostgresStore {
     pool: PgPool,
     server: Arc<Server>,
+    max_queued_runs: Option<u32>,
     bus: Bus,
     listener: JoinHandle<()>,
 }
@@ -94,7 +98,7 @@ impl PostgresStore {
         let bus = Bus::new();
         let listener = tokio::spawn(listen::forward(connect.clone(), bus.clone()));
         let server = Arc::new(Server { connect, limit: options.statement_timeout + GRACE });
-        Ok(Self { pool, server, bus, listener })
+        Ok(Self { pool, server, max_queued_runs: options.max_queued_runs, bus, listener })
     }
 
     /// Applies the migrations, under a lock of the database; without a limit of time, since a later one may have much to
@@ -164,6 +168,7 @@ impl Database for PostgresStore {
             &sql::STATEMENTS,
             Open::Postgres { connection, server: Arc::clone(&self.server) },
             self.bus.clone(),
+            self.max_queued_runs,
         );
         tx.execute(begin, Vec::new()).await?;
         Ok(tx)

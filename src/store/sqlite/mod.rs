@@ -38,11 +38,13 @@ pub struct SqliteOptions {
     pub wait: Duration,
     /// The clock of leases and times.
     pub clock: Clock,
+    /// The most queued runs of one principal; none for no limit.
+    pub max_queued_runs: Option<u32>,
 }
 
 impl Default for SqliteOptions {
     fn default() -> Self {
-        Self { read_connections: 4, wait: Duration::from_secs(30), clock: Arc::new(Utc::now) }
+        Self { read_connections: 4, wait: Duration::from_secs(30), clock: Arc::new(Utc::now), max_queued_runs: None }
     }
 }
 
@@ -61,6 +63,7 @@ pub struct SqliteStore {
     writer: Option<SqlitePool>,
     readers: SqlitePool,
     clock: Clock,
+    max_queued_runs: Option<u32>,
     bus: Bus,
     /// Unlocked when it is dropped, last of all.
     _lock: Option<File>,
@@ -89,8 +92,8 @@ impl SqliteStore {
         let migrated = schema::migrator(&MIGRATIONS).run(&writer).await;
         migrated.map_err(|error| StoreError::from_migration(error, &path.display()))?;
         let readers = pool(options.read_connections, &options).connect_with(connect.pragma("query_only", "on")).await?;
-        let (now, clock) = ((options.clock)().timestamp_micros(), options.clock);
-        let store = Self { writer: Some(writer.clone()), readers, clock, bus: Bus::new(), _lock: Some(lock) };
+        let now = (options.clock)().timestamp_micros();
+        let store = Self::over(Some(writer.clone()), readers, options, Some(lock));
         store.check_schema().await?;
         sqlx::query(END_ALL_LEASES).bind(now).execute(&writer).await?;
         Ok(store)
@@ -120,7 +123,7 @@ impl SqliteStore {
             return Self::open(path, options).await;
         }
         let readers = pool(1, &options).connect_with(connect.pragma("query_only", "on")).await?;
-        let store = Self { writer: Some(writer), readers, clock: options.clock, bus: Bus::new(), _lock: None };
+        let store = Self::over(Some(writer), readers, options, None);
         store.check_schema().await?;
         Ok(store)
     }
@@ -135,7 +138,7 @@ impl SqliteStore {
         let options = SqliteOptions::default();
         let connect = SqliteConnectOptions::new().filename(path).read_only(true).busy_timeout(options.wait);
         let readers = pool(1, &options).connect_with(connect).await?;
-        let store = Self { writer: None, readers, clock: options.clock, bus: Bus::new(), _lock: None };
+        let store = Self::over(None, readers, options, None);
         store.check_schema().await?;
         Ok(store)
     }
@@ -146,6 +149,11 @@ impl SqliteStore {
         let mut connection = self.readers.acquire().await?;
         sqlx::query("vacuum into ?1").bind(path).execute(&mut *connection).await?;
         Ok(())
+    }
+
+    fn over(writer: Option<SqlitePool>, readers: SqlitePool, options: SqliteOptions, lock: Option<File>) -> Self {
+        let SqliteOptions { clock, max_queued_runs, .. } = options;
+        Self { writer, readers, clock, max_queued_runs, bus: Bus::new(), _lock: lock }
     }
 
     async fn check_schema(&self) -> StoreResult<()> {
@@ -165,7 +173,8 @@ impl Database for SqliteStore {
             }
         };
         tell_of(&self.readers);
-        Ok(Tx::new(&sql::STATEMENTS, Open::Sqlite { tx, clock: self.clock.clone() }, self.bus.clone()))
+        let open = Open::Sqlite { tx, clock: self.clock.clone() };
+        Ok(Tx::new(&sql::STATEMENTS, open, self.bus.clone(), self.max_queued_runs))
     }
 
     fn bus(&self) -> &Bus {

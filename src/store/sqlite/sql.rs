@@ -81,6 +81,15 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
             due_at, created_at, priority, not_before
         ) values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8, 'queued', ?9, ?10, ?11, ?12, ?13)
         on conflict (principal, idempotency_key) do nothing",
+    join_turns: r"insert into turns (principal) values (?1) on conflict (principal) do nothing",
+    queued_runs: r"
+        select count(*) as queued
+        from (
+            select 1
+            from runs indexed by runs_queued_of_principal
+            where state = 'queued' and principal = (select principal from runs where id = ?1)
+            limit ?2
+        ) as counted",
     insert_scope: r"
         insert into run_partitions (run_id, partition)
         select ?1, value from json_each(?2)",
@@ -158,58 +167,68 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         order by due_at
         limit 1",
     next_run: r"
-        select r.id, r.pipeline
-        from runs r indexed by runs_queued
-        where r.state = 'queued'
-            and r.sequence > 0
-            and r.due_at <= ?1
-            and (?2 is null or r.pipeline = ?2)
-            and r.pipeline not in (select value from json_each(?3))
-            and not exists (
-                select 1
-                from reservations mine
-                where mine.run_id = r.id
-                    and mine.sequence > (
-                        select min(theirs.sequence)
-                        from reservations theirs
-                        where theirs.pipeline = mine.pipeline and theirs.partition = mine.partition
-                    )
-            )
-            and not exists (
-                select 1
-                from runs o indexed by runs_active_full
-                where o.pipeline = r.pipeline
-                    and o.mode = 'full'
-                    and o.state in ('queued', 'running', 'committing')
-                    and o.id <> r.id
-                    and (o.state <> 'queued' or (o.sequence > 0 and o.sequence < r.sequence))
-            )
-            and not exists (
-                select 1
-                from runs o indexed by runs_held
-                where o.state in ('running', 'committing') and o.pipeline = r.pipeline and o.definition <> r.definition
-            )
-            and (r.mode <> 'full' or not exists (
-                select 1
-                from runs o indexed by runs_active
-                where o.pipeline = r.pipeline
-                    and o.state in ('queued', 'running', 'committing')
-                    and o.id <> r.id
-                    and (o.state <> 'queued' or (o.sequence > 0 and o.sequence < r.sequence))
-            ))
-            and not exists (
-                select 1
-                from runs o indexed by runs_active
-                where o.pipeline = r.pipeline
-                    and o.state in ('queued', 'running', 'committing')
-                    and o.state = 'queued'
-                    and o.sequence > 0
-                    and o.sequence < r.sequence
-                    and o.due_at <= ?1
-                    and o.definition <> r.definition
-            )
-        order by r.priority desc, r.sequence
+        select chosen.id, chosen.pipeline
+        from turns t
+        cross join runs chosen on chosen.id = (
+            select r.id
+            from runs r indexed by runs_queued_by_turn
+            where r.principal = t.principal
+                and r.state = 'queued'
+                and r.sequence > 0
+                and r.due_at <= ?1
+                and (?2 is null or r.pipeline = ?2)
+                and r.pipeline not in (select value from json_each(?3))
+                and not exists (
+                    select 1
+                    from reservations mine
+                    where mine.run_id = r.id
+                        and mine.sequence > (
+                            select min(theirs.sequence)
+                            from reservations theirs
+                            where theirs.pipeline = mine.pipeline and theirs.partition = mine.partition
+                        )
+                )
+                and not exists (
+                    select 1
+                    from runs o indexed by runs_active_full
+                    where o.pipeline = r.pipeline
+                        and o.mode = 'full'
+                        and o.state in ('queued', 'running', 'committing')
+                        and o.id <> r.id
+                        and (o.state <> 'queued' or (o.sequence > 0 and o.sequence < r.sequence))
+                )
+                and not exists (
+                    select 1
+                    from runs o indexed by runs_held
+                    where o.state in ('running', 'committing') and o.pipeline = r.pipeline and o.definition <> r.definition
+                )
+                and (r.mode <> 'full' or not exists (
+                    select 1
+                    from runs o indexed by runs_active
+                    where o.pipeline = r.pipeline
+                        and o.state in ('queued', 'running', 'committing')
+                        and o.id <> r.id
+                        and (o.state <> 'queued' or (o.sequence > 0 and o.sequence < r.sequence))
+                ))
+                and not exists (
+                    select 1
+                    from runs o indexed by runs_active
+                    where o.pipeline = r.pipeline
+                        and o.state in ('queued', 'running', 'committing')
+                        and o.state = 'queued'
+                        and o.sequence > 0
+                        and o.sequence < r.sequence
+                        and o.due_at <= ?1
+                        and o.definition <> r.definition
+                )
+            order by r.priority desc, r.sequence
+            limit 1
+        )
+        order by t.taken, t.principal
         limit 1",
+    take_turn: r"
+        update turns set taken = (select max(taken) + 1 from turns)
+        where principal = (select principal from runs where id = ?1)",
     fail_unreadable: r"
         update runs set
             state = 'failed', cancel_requested = false, claim_token = null, lease_until = null, progress = null,

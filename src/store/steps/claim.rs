@@ -143,6 +143,7 @@ async fn start(
             // Again: those that it waited for may have ended since.
             let now = tx.now().await?;
             head.start(request.token, now, request.lease);
+            tx.execute(tx.sql.take_turn, values![head.id]).await?;
             return hand_over(tx, &head, request, now).await.map(Some);
         }
     }

@@ -35,6 +35,7 @@ pub(super) async fn submit(tx: &mut Tx, run: &NewRun) -> StoreResult<Submitted> 
     let now = tx.now().await?;
     due::take_numbers(tx, &run.asked.pipeline, now).await?;
     put_definition(tx, &run.definition, now).await?;
+    tx.execute(tx.sql.join_turns, values![run.principal.0.as_str()]).await?;
     let (sequence, due_at) = due::place(tx, &run.asked, now).await?;
     let row = values![
         run.id,
@@ -72,6 +73,10 @@ pub(super) async fn submit(tx: &mut Tx, run: &NewRun) -> StoreResult<Submitted> 
         if !in_the_way.is_empty() {
             tx.undo();
             return Ok(Submitted::Overlaps(in_the_way));
+        }
+        if let Some(limit) = one_too_many(tx, run.id).await? {
+            tx.undo();
+            return Ok(Submitted::TooManyQueued(limit));
         }
         tx.announce(Change::Queue);
     }
@@ -175,6 +180,10 @@ pub(super) async fn retry(
         tx.undo();
         return Ok(Retried::Overlaps(in_the_way));
     }
+    if let Some(limit) = one_too_many(tx, id).await? {
+        tx.undo();
+        return Ok(Retried::TooManyQueued(limit));
+    }
     queued_again(tx, "request");
     tx.announce(Change::Queue);
     Ok(Retried::Queued)
@@ -199,6 +208,14 @@ async fn in_the_way(tx: &mut Tx, id: RunId, on_overlap: OnOverlap) -> StoreResul
     }
     let rows = tx.rows(tx.sql.overlapping_runs, values![id, MAX_IN_THE_WAY]).await?;
     rows.iter().map(|row| row.id("id").map(RunId)).collect()
+}
+
+/// The limit, where this queued run is one more of its principal than it lets. Submissions at the very same moment do not see each
+/// other: of several servers each connection may let one more in.
+async fn one_too_many(tx: &mut Tx, id: RunId) -> StoreResult<Option<u32>> {
+    let Some(limit) = tx.max_queued_runs else { return Ok(None) };
+    let queued = tx.one(tx.sql.queued_runs, values![id, i64::from(limit) + 1]).await?.count("queued")?;
+    Ok((queued > u64::from(limit)).then_some(limit))
 }
 
 /// Takes back what was decided, and the report with it. The scope of `full` is unknown again.

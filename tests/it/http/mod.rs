@@ -6,6 +6,7 @@ mod client;
 mod data;
 mod docs;
 mod events;
+mod fair;
 mod faulty;
 mod gate;
 mod hostile;
@@ -29,7 +30,7 @@ use chrono::{DateTime, TimeZone, Utc};
 use http_body_util::BodyExt;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use refrain::fault::Faults;
-use refrain::http::{Api, Check, Gate, Limits, Pipelines, Watches, router};
+use refrain::http::{Api, Check, Fairness, Gate, Limits, Pipelines, Watches, router};
 use refrain::pipeline;
 use refrain::store::{RunStore, SqliteOptions, SqliteStore, TokenStore};
 use refrain::telemetry::Metrics;
@@ -131,6 +132,7 @@ impl App {
             watches: Watches::new(Arc::clone(&store), limits.max_event_streams),
             files: shelf.clone(),
             pipelines: watch::channel(Arc::new(parsed(pipelines))).1,
+            fairness: Fairness::new(&limits),
             limits,
             readiness: Arc::new(move || {
                 let checks = seen.lock().unwrap().clone();

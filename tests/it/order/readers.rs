@@ -8,7 +8,7 @@ use axum::http::{Request, StatusCode};
 use futures::FutureExt;
 use http_body_util::BodyExt;
 use metrics_exporter_prometheus::PrometheusBuilder;
-use refrain::http::{Api, Gate, Limits, Watches, router};
+use refrain::http::{Api, Fairness, Gate, Limits, Watches, router};
 use refrain::pipeline::sources::Foreseen;
 use refrain::telemetry::Metrics;
 use serde_json::Value;
@@ -137,6 +137,7 @@ fn api(bed: &Bed, reader: usize) -> Router {
         store,
         files: Arc::new(crate::http::Shelf::default()),
         pipelines: watch::channel(Arc::new([(definition.name.clone(), Arc::new(definition))].into())).1,
+        fairness: Fairness::new(&Limits::default()),
         limits: Limits::default(),
         readiness: Arc::new(|| async { Vec::new() }.boxed()),
         metrics: Metrics::of(PrometheusBuilder::new().build_recorder().handle()),

@@ -9,6 +9,7 @@ mod cli;
 mod crash;
 mod data;
 mod database;
+mod edge;
 mod files;
 mod follow;
 mod foreign;

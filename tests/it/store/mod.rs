@@ -18,6 +18,7 @@ mod reading;
 mod sqlite;
 mod submitting;
 mod tokens;
+mod turns;
 mod waiting;
 
 /// Makes each case a test on both databases.
@@ -75,6 +76,12 @@ conformance! {
         claimers_at_once_never_hold_overlapping_runs,
         numbers_become_visible_in_order,
         a_failed_run_is_not_claimed,
+    }
+    turns {
+        principals_take_turns,
+        a_priority_counts_among_ones_own_runs,
+        a_turn_overtakes_no_run_that_overlaps,
+        a_long_queue_of_one_delays_nobody_else,
     }
     waiting {
         before_its_time_a_run_is_in_nobodys_way,
