@@ -81,7 +81,6 @@ conformance! {
         principals_take_turns,
         a_priority_counts_among_ones_own_runs,
         a_turn_overtakes_no_run_that_overlaps,
-        a_long_queue_of_one_delays_nobody_else,
     }
     waiting {
         before_its_time_a_run_is_in_nobodys_way,

@@ -1,10 +1,9 @@
 //! Principals take turns.
 
 use super::bed::Bed;
-use super::make::{LEASE, failed, nothing_to_claim, progress, request, submit, try_claim};
+use super::make::{failed, nothing_to_claim, request, submit, try_claim};
 use refrain::run::{Principal, RunId};
-use refrain::store::{Claimed, Fenced, NewRun, Renewal};
-use std::time::{Duration, Instant};
+use refrain::store::{Claimed, Fenced, NewRun};
 
 /// A request of a principal's.
 fn of(principal: &str, name: &str, partitions: &[&str]) -> NewRun {
@@ -77,37 +76,4 @@ pub(crate) async fn a_turn_overtakes_no_run_that_overlaps(bed: &Bed) {
     nothing_to_claim(bed).await;
     assert_eq!(bed.store.end_attempt(second, held.token, &failed()).await.unwrap(), Fenced::Done);
     assert_eq!(try_claim(bed).await.unwrap().run.id, third);
-}
-
-pub(crate) async fn a_long_queue_of_one_delays_nobody_else(bed: &Bed) {
-    submit(&*bed.store, &of("a", "one", &["month=2024-01"])).await;
-    let (_, held) = next(bed).await;
-    // Making the queue may take longer than a lease.
-    let renewed = bed.store.renew(held.run.id, held.token, 20 * LEASE, &progress()).await;
-    assert_eq!(renewed.unwrap(), Renewal::Held);
-    // Ten thousand more of the same principal, and as many that have ended.
-    bed.copy_run(10_000, 10_000).await;
-    let since = Instant::now();
-    let mut order = Vec::new();
-    for month in 1..=20 {
-        submitted(bed, "b", month).await;
-        order.push(next(bed).await.0);
-    }
-    assert_eq!(order, vec!["b"; 20], "all others of a wait for the one that is held");
-    crate::counted(format_args!(
-        "20 submissions and claims beside 10,000 queued runs of another: {:?}",
-        since.elapsed()
-    ));
-    assert!(since.elapsed() < Duration::from_secs(8), "it took {:?}", since.elapsed());
-    assert_eq!(bed.store.end_attempt(held.run.id, held.token, &failed()).await.unwrap(), Fenced::Done);
-    let since = Instant::now();
-    for month in 21..=30 {
-        submitted(bed, "b", month).await;
-    }
-    let mut order = Vec::new();
-    for _ in 0..2 {
-        order.push(next(bed).await.0);
-    }
-    assert_eq!(order, ["a", "b"]);
-    assert!(since.elapsed() < Duration::from_secs(8), "it took {:?}", since.elapsed());
 }
