@@ -5,13 +5,14 @@ mod fix;
 mod foresight;
 mod health;
 mod inspect;
+mod notify;
 mod pipelines;
 mod sweep;
 
 pub use fix::{Fix, FixBy};
 pub use inspect::{Inspected, Inspection, Verdict, check, inspect};
 
-use crate::config::{DatabaseSettings, Settings, WorkSettings};
+use crate::config::{DatabaseSettings, NotifySettings, Settings, WorkSettings};
 use crate::engine::{ChildEngine, WebSettings};
 use crate::fault::Faults;
 use crate::http::{self, Api, Limits, Watches, router};
@@ -107,6 +108,7 @@ pub async fn start(settings: Settings) -> anyhow::Result<Running> {
     // From here on the signal does not end the process.
     let reload = signal(SignalKind::hangup()).context("cannot listen to a signal")?;
     let pipelines = PipelineFolder::load(&settings.work.pipelines)?;
+    let audiences = notify::audiences(&settings.notify)?;
     let store = open_store(&settings.database).await?;
     let listener =
         TcpListener::bind(settings.listen).await.with_context(|| format!("cannot listen on {}", settings.listen))?;
@@ -120,6 +122,7 @@ pub async fn start(settings: Settings) -> anyhow::Result<Running> {
     if let Some(warehouse) = &warehouse {
         spawn_workers(&mut tasks, &settings.work, pipelines.tables(), &store, warehouse, &shutdown)?;
     }
+    spawn_notifier(&mut tasks, &settings.notify, &settings.database, &settings.work, &store, &shutdown)?;
     let metrics = telemetry::metrics();
     http::describe_metrics();
     let limits = &settings.limits;
@@ -128,6 +131,7 @@ pub async fn start(settings: Settings) -> anyhow::Result<Running> {
         store: Arc::clone(&store),
         watches: Watches::new(Arc::clone(&store), limits.max_event_streams),
         pipelines: pipelines.current(),
+        audiences,
         files: Arc::new(files),
         limits: Limits {
             max_body_bytes: limits.max_body_bytes,
@@ -163,7 +167,11 @@ pub async fn start(settings: Settings) -> anyhow::Result<Running> {
 }
 
 /// Starts the workers alone, beside other processes that serve HTTP. Needs Postgres.
-pub async fn start_workers(database: &DatabaseSettings, work: &WorkSettings) -> anyhow::Result<Running> {
+pub async fn start_workers(
+    database: &DatabaseSettings,
+    work: &WorkSettings,
+    notify: &NotifySettings,
+) -> anyhow::Result<Running> {
     if database.url()?.is_none() {
         bail!("the embedded database has one serving process: workers of their own need --database-url");
     }
@@ -182,6 +190,7 @@ pub async fn start_workers(database: &DatabaseSettings, work: &WorkSettings) -> 
     let shutdown = CancellationToken::new();
     let mut tasks = Tasks::default();
     spawn_workers(&mut tasks, work, pipelines.tables(), &store, &warehouse, &shutdown)?;
+    spawn_notifier(&mut tasks, notify, database, work, &store, &shutdown)?;
     tasks.spawn("pipelines", pipelines.reload_at(reload, shutdown.clone()));
     tracing::info!(workers = work.workers, "working");
     let grace = Duration::from_secs(u64::from(work.shutdown_grace_seconds));
@@ -237,6 +246,20 @@ fn spawn_workers(
     let every = Duration::from_secs(u64::from(work.sweep_seconds));
     tasks.spawn("sweeper", sweep::run(Arc::clone(store), warehouse.clone(), every, shutdown.clone()));
     tasks.spawn("observer", health::observe(Arc::clone(store), warehouse.clone(), tables, shutdown.clone()));
+    Ok(())
+}
+
+fn spawn_notifier(
+    tasks: &mut Tasks,
+    settings: &NotifySettings,
+    database: &DatabaseSettings,
+    work: &WorkSettings,
+    store: &Arc<dyn RunStore>,
+    shutdown: &CancellationToken,
+) -> anyhow::Result<()> {
+    if let Some(notifier) = notify::notifier(settings, database, work, store)? {
+        tasks.spawn("notifier", notifier.run(shutdown.clone()));
+    }
     Ok(())
 }
 

@@ -1,8 +1,10 @@
 //! Settings: a flag is an environment variable (`REFRAIN_*`), read and checked once.
 
 mod in_force;
+mod notify;
 
 pub use in_force::{InForce, Origin, Setting, in_force, unknown_variables};
+pub use notify::NotifySettings;
 
 use anyhow::Context;
 use clap::Args;
@@ -161,6 +163,9 @@ pub struct Settings {
     /// How much one request may ask for.
     #[command(flatten)]
     pub limits: LimitSettings,
+    /// Who is told of runs.
+    #[command(flatten)]
+    pub notify: NotifySettings,
 }
 
 impl Settings {
@@ -201,6 +206,7 @@ impl Settings {
                 max_readers: 4,
                 reader_memory_mb: 1_024,
             },
+            notify: NotifySettings::default(),
         }
     }
 }

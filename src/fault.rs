@@ -15,8 +15,8 @@ use std::time::Duration;
 /// The environment variable that switches faults on.
 pub const VARIABLE: &str = "REFRAIN_FAULT";
 
-/// The steps that have one place in an attempt, or before an answer.
-const STEPS: [&str; 10] = [
+/// The steps that have one place in an attempt, before an answer, or around a try to tell of a run.
+const STEPS: [&str; 12] = [
     "answering",
     "claimed",
     "scanned",
@@ -27,6 +27,8 @@ const STEPS: [&str; 10] = [
     "manifested",
     "published",
     "finished",
+    "delivering",
+    "delivered",
 ];
 /// The steps of which there are several, as in `published-1`.
 const NUMBERED: [&str; 3] = ["staged-", "checkpointed-", "published-"];
@@ -62,7 +64,7 @@ pub struct Failed;
 #[error(
     "{VARIABLE}: found {0:?}, expected STEP=kill, =stop, =delay:MILLISECONDS or =fail, then @FILE or nothing, with a \
      step of answering, claimed, scanned, staged-N, checkpointed-N, staged, quarantined, decided, locked, published-N, manifested, \
-     published, finished"
+     published, finished, delivering, delivered"
 )]
 pub struct FaultError(String);
 

@@ -16,6 +16,7 @@ pub mod demo;
 pub mod engine;
 pub mod fault;
 pub mod http;
+pub mod notify;
 pub mod partition;
 pub mod pipeline;
 pub mod run;

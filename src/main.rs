@@ -4,7 +4,7 @@ use anyhow::Context;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use refrain::app::{self, FixBy, Verdict};
 use refrain::client::{self, CancelArgs, HistoryArgs, PartitionsArgs, PipelinesArgs, RetryArgs, RunArgs, StatusArgs};
-use refrain::config::{DatabaseSettings, Settings, WorkSettings, in_force, unknown_variables};
+use refrain::config::{DatabaseSettings, NotifySettings, Settings, WorkSettings, in_force, unknown_variables};
 use refrain::demo::{self, DemoOptions};
 use refrain::telemetry::LogFormat;
 use refrain::{engine, http, sample, telemetry};
@@ -113,6 +113,8 @@ struct WorkerArgs {
     database: DatabaseSettings,
     #[command(flatten)]
     work: WorkSettings,
+    #[command(flatten)]
+    notify: NotifySettings,
 }
 
 #[derive(Args)]
@@ -188,7 +190,7 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Verb::Worker(args) => {
             telemetry::start_logs(cli.log_format);
             warn_of_unknown_variables();
-            app::start_workers(&args.database, &args.work).await?.until(asked_to_stop()?).await?;
+            app::start_workers(&args.database, &args.work, &args.notify).await?.until(asked_to_stop()?).await?;
         }
         Verb::Migrate(database) => drop(app::open_store(&database).await?),
         Verb::Check { path } => return check(&path),

@@ -28,6 +28,15 @@ pub const METRIC_PUBLISH_LOCK_SECONDS: &str = "refrain_publish_lock_held_seconds
 /// Staging folders that the sweeper removed.
 pub const METRIC_SWEPT: &str = "refrain_staging_folders_swept_total";
 
+/// Messages to webhooks and lineage that were not delivered, by `kind` and `state` (pending, gave_up).
+pub const METRIC_NOTIFICATIONS: &str = "refrain_notifications";
+
+/// For how long the oldest pending message has been waiting, in seconds, by `kind`.
+pub const METRIC_NOTIFICATION_OLDEST_SECONDS: &str = "refrain_oldest_pending_notification_seconds";
+
+/// Tries to deliver a message, by `kind` and `outcome` (delivered, failed, gave_up).
+pub const METRIC_NOTIFICATION_TRIES: &str = "refrain_notification_tries_total";
+
 /// Buckets of durations, in seconds.
 const SECONDS: [f64; 12] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0, 60.0];
 
@@ -71,5 +80,11 @@ fn describe() {
         METRIC_PUBLISH_LOCK_SECONDS,
         "Seconds that a table's publish lock has been held, by pipeline"
     );
+    metrics::describe_gauge!(METRIC_NOTIFICATIONS, "Messages not delivered, by kind and state");
+    metrics::describe_gauge!(
+        METRIC_NOTIFICATION_OLDEST_SECONDS,
+        "Seconds that the oldest pending message waits, by kind"
+    );
+    metrics::describe_counter!(METRIC_NOTIFICATION_TRIES, "Tries to deliver messages, by kind and outcome");
     metrics::describe_counter!(METRIC_SWEPT, "Staging folders removed by the sweeper");
 }

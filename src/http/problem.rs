@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 /// What the stable types begin with.
-pub const TYPE_PREFIX: &str = "urn:refrain:problem:";
+pub const TYPE_PREFIX: &str = crate::run::RunError::TYPE_PREFIX;
 
 /// The media type of problem details.
 pub const MEDIA_TYPE: &str = "application/problem+json";

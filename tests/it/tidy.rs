@@ -8,23 +8,25 @@ use std::fs;
 use std::path::Path;
 
 /// Which top-level module may name which others. What is not here is not allowed.
-const ARROWS: [(&str, &[&str]); 17] = [
+const ARROWS: [(&str, &[&str]); 18] = [
     ("partition", &[]),
     ("run", &["partition"]),
     ("pipeline", &["run", "partition"]),
     ("telemetry", &[]),
     ("fault", &[]),
-    ("config", &["fault"]),
+    ("config", &["fault", "notify"]),
+    ("notify", &["store", "pipeline", "run", "partition", "fault", "telemetry"]),
     ("store", &["pipeline", "run", "partition", "telemetry"]),
     ("engine", &["pipeline", "run", "partition", "fault", "telemetry"]),
     ("table", &["pipeline", "run", "partition", "telemetry"]),
     ("worker", &["store", "engine", "table", "pipeline", "run", "partition", "fault", "telemetry"]),
-    ("http", &["store", "pipeline", "run", "partition", "fault", "telemetry"]),
+    ("http", &["notify", "store", "pipeline", "run", "partition", "fault", "telemetry"]),
     (
         "app",
         &[
             "http",
             "worker",
+            "notify",
             "client",
             "store",
             "engine",

@@ -9,7 +9,7 @@ use crate::http::problem::{FieldError, Problem, ProblemDetails};
 use crate::http::wire::{RunOrPlan, RunView};
 use crate::http::{Api, IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED, body};
 use crate::pipeline::{self, Definition};
-use crate::run::{Asked, IdempotencyKey, Mode, Principal, Run, RunId, State as RunState};
+use crate::run::{Asked, Audience, IdempotencyKey, Mode, Principal, Run, RunId, State as RunState};
 use crate::store::{KnownKey, NewRun, Retried, StoredDefinition, Submitted};
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -165,10 +165,17 @@ async fn asked(api: &Api, request: &SubmitRequest) -> Result<(Arc<Definition>, A
         let detail = format!("found a time more than {} days ahead, expected an earlier one", MAX_AHEAD.num_days());
         return Err(Problem::InvalidRequest(vec![FieldError::new("/not_before", detail)]));
     }
+    audience(api, &asked)?;
     if asked.mode == Mode::Overwrite {
         layout::check(api, &definition).await?;
     }
     Ok((definition, asked))
+}
+
+/// Who is told of what is asked, where its webhook may be told.
+fn audience(api: &Api, asked: &Asked) -> Result<Audience, Problem> {
+    let audience = api.audiences.of(asked.webhook.as_deref());
+    audience.map_err(|detail| Problem::InvalidRequest(vec![FieldError::new("/webhook", detail)]))
 }
 
 async fn new_run(
@@ -182,6 +189,7 @@ async fn new_run(
         id: RunId::new(),
         principal: principal.clone(),
         idempotency_key: key.clone(),
+        audience: audience(api, &asked)?,
         asked,
         definition: stored(&definition),
     })

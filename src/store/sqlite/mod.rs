@@ -1,5 +1,6 @@
 //! The store in a SQLite file: one serving process, which holds a lock on a file beside it.
 
+mod outbox;
 mod sql;
 
 use super::error::file_error;
@@ -19,6 +20,10 @@ use std::time::Duration;
 static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("migrations/sqlite");
 
 /// Holders of leases are dead once their process has let go of the file's lock, so every lease ends at the start.
+/// What a dead process had in hand.
+const HAND_BACK_MESSAGES: &str =
+    "update outbox set token = null, due_at = ?1 where state = 'pending' and token is not null";
+
 const END_ALL_LEASES: &str =
     "update runs set lease_until = ?1 where state in ('running', 'committing') and lease_until > ?1";
 
@@ -83,7 +88,9 @@ impl SqliteStore {
             .busy_timeout(options.wait);
         let writer = pool(1, &options).connect_with(connect.clone()).await?;
         MIGRATIONS.run(&writer).await.map_err(|error| StoreError::from_migration(error, &path.display()))?;
-        sqlx::query(END_ALL_LEASES).bind((options.clock)().timestamp_micros()).execute(&writer).await?;
+        for at_start in [END_ALL_LEASES, HAND_BACK_MESSAGES] {
+            sqlx::query(at_start).bind((options.clock)().timestamp_micros()).execute(&writer).await?;
+        }
         let readers = pool(options.read_connections, &options).connect_with(connect.pragma("query_only", "on")).await?;
         Ok(Self { writer: Some(writer), readers, clock: options.clock, bus: Bus::new(), _lock: Some(lock) })
     }

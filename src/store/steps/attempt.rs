@@ -1,6 +1,6 @@
 //! What a worker says of its attempt before the decision.
 
-use super::{lock, save};
+use super::{lock, outbox, save};
 use crate::run::{AttemptOutcome, ClaimToken, Progress, RunError, RunId, State};
 use crate::store::head::after;
 use crate::store::tx::{Tx, json, values};
@@ -54,8 +54,10 @@ pub(super) async fn close(
     error: Option<&RunError>,
 ) -> StoreResult<()> {
     let row = values![id, now, outcome.as_str(), rows::optional_json(error)?];
-    tx.execute(tx.sql.end_open_attempt, row).await?;
-    Ok(())
+    match tx.optional(tx.sql.end_open_attempt, row).await? {
+        Some(row) => outbox::attempt_ended(tx, id, row.small_count("number")?, (outcome, error), now).await,
+        None => Ok(()),
+    }
 }
 
 /// Whether the token's attempt ended so already: then the answer to that call was lost, and this is its repeat.

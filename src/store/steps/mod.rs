@@ -4,15 +4,16 @@ mod attempt;
 mod claim;
 mod commit;
 mod due;
+mod outbox;
 mod read;
 mod submit;
 
 use super::head::Head;
 use super::tx::{Bus, Tx, values};
 use super::{
-    AsOf, Begun, Cancelled, Change, ClaimRequest, Claimed, Decision, Ended, Fenced, Glance, KnownKey, Listing, NewRun,
-    PartitionFilter, QueueDepth, Renewal, Retried, RunFilter, RunStore, StagingVerdict, StoreError, StoreResult,
-    StoredDefinition, Submitted, rows,
+    AsOf, Begun, Cancelled, Change, ClaimRequest, Claimed, Decision, Ended, Fenced, Glance, KnownKey, Listing, Message,
+    MessageClaim, NewRun, OutboxDepth, PartitionFilter, QueueDepth, Renewal, Retried, RunFilter, RunStore,
+    StagingVerdict, StoreError, StoreResult, StoredDefinition, Submitted, Tried, rows,
 };
 use crate::partition::PartitionKey;
 use crate::run::{
@@ -214,6 +215,18 @@ impl<D: Database> RunStore for D {
     async fn queue_depth(&self) -> StoreResult<QueueDepth> {
         step!(self, Read, |tx| read::queue_depth(tx))
     }
+
+    async fn claim_message(&self, request: &MessageClaim) -> StoreResult<Option<Message>> {
+        step!(self, Write, |tx| outbox::claim(tx, request))
+    }
+
+    async fn message_tried(&self, id: Uuid, token: Uuid, tried: &Tried) -> StoreResult<Fenced> {
+        step!(self, Write, |tx| outbox::tried(tx, id, token, tried))
+    }
+
+    async fn outbox_depth(&self) -> StoreResult<OutboxDepth> {
+        step!(self, Read, |tx| outbox::depth(tx))
+    }
 }
 
 /// How many unreadable runs one claim gives up.
@@ -252,11 +265,13 @@ async fn lock(tx: &mut Tx, id: RunId) -> StoreResult<Option<Head>> {
     tx.optional(tx.sql.lock_run, values![id]).await?.as_ref().map(rows::head).transpose()
 }
 
-/// Writes the control state back and tells the waiters of the run. A run that ended lets go of its partitions.
+/// Writes the control state back and tells the waiters of the run. A run that ended lets go of its partitions, and those who are
+/// to be told of it will be: nothing but this and [`claim::give_up_unreadable`] ends a run.
 async fn save(tx: &mut Tx, head: &Head) -> StoreResult<()> {
     tx.execute(tx.sql.save_run, rows::head_values(head)?).await?;
     if head.state.is_ended() {
         tx.execute(tx.sql.release_scope, values![head.id]).await?;
+        outbox::run_ended(tx, head.id).await?;
     }
     tx.announce(Change::Run(head.id));
     Ok(())

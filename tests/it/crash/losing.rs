@@ -7,9 +7,9 @@ use refrain::run::{
     QuarantineFile, Run, RunError, RunId, RunSummary, Scope, State,
 };
 use refrain::store::{
-    AsOf, Begun, Cancelled, Change, ClaimRequest, Claimed, Decision, Ended, Fenced, Glance, KnownKey, Listing, NewRun,
-    PartitionFilter, QueueDepth, Renewal, Retried, RunFilter, RunStore, StagingVerdict, StoreError, StoreResult,
-    StoredDefinition, Submitted,
+    AsOf, Begun, Cancelled, Change, ClaimRequest, Claimed, Decision, Ended, Fenced, Glance, KnownKey, Listing, Message,
+    MessageClaim, NewRun, OutboxDepth, PartitionFilter, QueueDepth, Renewal, Retried, RunFilter, RunStore,
+    StagingVerdict, StoreError, StoreResult, StoredDefinition, Submitted, Tried,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -106,4 +106,7 @@ passing_on! {
     quarantine_verdicts(files: &[QuarantineFile]) -> Vec<StagingVerdict>;
     version_as_of(pipeline: &str, moment: AsOf) -> Option<i64>;
     queue_depth() -> QueueDepth;
+    claim_message(request: &MessageClaim) -> Option<Message>;
+    message_tried(id: Uuid, token: Uuid, tried: &Tried) -> Fenced;
+    outbox_depth() -> OutboxDepth;
 }

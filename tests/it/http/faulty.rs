@@ -7,9 +7,9 @@ use refrain::run::{
     QuarantineFile, Run, RunError, RunId, RunSummary, Scope, State,
 };
 use refrain::store::{
-    AsOf, Begun, Cancelled, Change, ClaimRequest, Claimed, Decision, Ended, Fenced, Glance, KnownKey, Listing, NewRun,
-    PartitionFilter, QueueDepth, Renewal, Retried, RunFilter, RunStore, StagingVerdict, StoreError, StoreResult,
-    StoredDefinition, Submitted,
+    AsOf, Begun, Cancelled, Change, ClaimRequest, Claimed, Decision, Ended, Fenced, Glance, KnownKey, Listing, Message,
+    MessageClaim, NewRun, OutboxDepth, PartitionFilter, QueueDepth, Renewal, Retried, RunFilter, RunStore,
+    StagingVerdict, StoreError, StoreResult, StoredDefinition, Submitted, Tried,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -244,6 +244,18 @@ impl RunStore for FaultyStore {
     }
 
     async fn queue_depth(&self) -> StoreResult<QueueDepth> {
+        unreachable!()
+    }
+
+    async fn claim_message(&self, _: &MessageClaim) -> StoreResult<Option<Message>> {
+        unreachable!()
+    }
+
+    async fn message_tried(&self, _: Uuid, _: Uuid, _: &Tried) -> StoreResult<Fenced> {
+        unreachable!()
+    }
+
+    async fn outbox_depth(&self) -> StoreResult<OutboxDepth> {
         unreachable!()
     }
 }

@@ -28,6 +28,7 @@ use http_body_util::BodyExt;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use refrain::fault::Faults;
 use refrain::http::{Api, Check, Limits, Pipelines, Watches, router};
+use refrain::notify::Audiences;
 use refrain::pipeline;
 use refrain::store::{RunStore, SqliteOptions, SqliteStore};
 use serde_json::{Value, json};
@@ -126,6 +127,7 @@ impl App {
             store: Arc::clone(&store),
             watches: Watches::new(Arc::clone(&store), limits.max_event_streams),
             files: shelf.clone(),
+            audiences: Audiences::default(),
             pipelines: watch::channel(Arc::new(parsed(pipelines))).1,
             limits,
             readiness: Arc::new(move || {

@@ -9,6 +9,7 @@ use futures::FutureExt;
 use http_body_util::BodyExt;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use refrain::http::{Api, Limits, Watches, router};
+use refrain::notify::Audiences;
 use refrain::pipeline::sources::Foreseen;
 use serde_json::Value;
 use std::io::Read;
@@ -134,6 +135,7 @@ fn api(bed: &Bed, reader: usize) -> Router {
         watches: Watches::new(Arc::clone(&store), 1),
         store,
         files: Arc::new(crate::http::Shelf::default()),
+        audiences: Audiences::default(),
         pipelines: watch::channel(Arc::new([(definition.name.clone(), Arc::new(definition))].into())).1,
         limits: Limits::default(),
         readiness: Arc::new(|| async { Vec::new() }.boxed()),
