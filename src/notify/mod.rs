@@ -49,7 +49,7 @@ use uuid::Uuid;
 /// How long one try may take, to the head of the answer.
 const TRY_WITHIN: Duration = Duration::from_secs(15);
 /// After this time another process may try: longer than a try with what is noted of it.
-const LEASE: Duration = Duration::from_secs(60);
+const LEASE: Duration = Duration::from_secs(30);
 /// How many tries are under way at the same time.
 const AT_ONCE: usize = 32;
 /// How many of them with one host, so that a slow receiver does not keep the others waiting.

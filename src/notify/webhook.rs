@@ -103,3 +103,7 @@ impl Resolve for Guarded {
         })
     }
 }
+
+#[cfg(test)]
+#[path = "webhook_tests.rs"]
+mod tests;

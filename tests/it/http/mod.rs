@@ -16,6 +16,7 @@ mod replay;
 mod runs;
 mod spec;
 mod submit;
+mod webhooks;
 mod worker;
 
 pub(crate) use data::Shelf;

@@ -14,6 +14,7 @@ mod foreign;
 mod full_disk;
 mod idempotency;
 mod layout;
+mod lineage;
 mod memory;
 mod mend;
 mod merge;
@@ -32,6 +33,7 @@ mod shutdown;
 mod slow;
 mod warehouse;
 mod web;
+mod webhooks;
 
 pub(crate) use backup::Backup;
 use files::{Column, Trip, summed, write_parquet};
