@@ -36,12 +36,12 @@ use crate::store::{Change, Fenced, Message, MessageClaim, Recipient, RunStore, S
 use crate::telemetry::{METRIC_NOTIFICATION_OLDEST_SECONDS, METRIC_NOTIFICATION_TRIES, METRIC_NOTIFICATIONS};
 use answer::Answer;
 use chrono::Utc;
-use futures::future::BoxFuture;
-use futures::stream::{FuturesUnordered, StreamExt};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::broadcast;
+use tokio::task::{self, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -77,55 +77,88 @@ pub struct Notifier {
     pub faults: Faults,
 }
 
-/// The tries under way, each answering its host.
-type Tries<'a> = FuturesUnordered<BoxFuture<'a, String>>;
+/// The tries under way. Each is a task of its own: one that holds the database must go on while the next message is asked for.
+#[derive(Default)]
+struct Tries {
+    set: JoinSet<()>,
+    hosts: HashMap<task::Id, String>,
+}
+
+impl Tries {
+    fn start(&mut self, host: String, attempt: impl Future<Output = ()> + Send + 'static) {
+        let id = self.set.spawn(attempt).id();
+        self.hosts.insert(id, host);
+    }
+
+    /// Waits for the next one to end; for ever where there is none.
+    async fn ended(&mut self) {
+        let id = match self.set.join_next_with_id().await {
+            Some(Ok((id, ()))) => id,
+            Some(Err(error)) => {
+                tracing::error!(%error, "a try broke; it is made again");
+                error.id()
+            }
+            None => return std::future::pending().await,
+        };
+        self.hosts.remove(&id);
+    }
+
+    /// The hosts that have enough to do.
+    fn busy(&self) -> Vec<String> {
+        let mut tries: BTreeMap<&String, usize> = BTreeMap::new();
+        for host in self.hosts.values() {
+            *tries.entry(host).or_default() += 1;
+        }
+        tries.into_iter().filter(|(_, tries)| *tries >= AT_ONCE_PER_HOST).map(|(host, _)| host.clone()).collect()
+    }
+}
 
 impl Notifier {
     /// Delivers until `shutdown`; then nothing more is taken in hand, and tries that are under way have a moment to end.
     pub async fn run(self, shutdown: CancellationToken) {
-        let mut tries = Tries::new();
-        let mut busy = BTreeMap::new();
+        let notifier = Arc::new(self);
+        let mut tries = Tries::default();
         let mut observed = None;
         while !shutdown.is_cancelled() {
-            let mut changes = self.store.changes();
+            let mut changes = notifier.store.changes();
             if observed.is_none_or(|at: Instant| at.elapsed() >= OBSERVE_EVERY) {
-                self.observe().await;
+                notifier.observe().await;
                 observed = Some(Instant::now());
             }
-            if let Err(error) = self.take(&mut tries, &mut busy).await {
+            if let Err(error) = notifier.take(&mut tries).await {
                 tracing::warn!(%error, "no message could be taken in hand, trying again");
             }
             tokio::select! {
-                Some(host) = tries.next(), if !tries.is_empty() => done_with(&mut busy, &host),
+                () = tries.ended() => {}
                 () = changed(&mut changes) => {}
                 () = tokio::time::sleep(POLL) => {}
                 () = shutdown.cancelled() => {}
             }
         }
-        let ending = tokio::time::timeout(SHUTDOWN_GRACE, async { while tries.next().await.is_some() {} });
-        if ending.await.is_err() {
-            tracing::info!(tries = tries.len(), "tries are given up: they are made again, under the same ids");
+        let ending = async {
+            while !tries.hosts.is_empty() {
+                tries.ended().await;
+            }
+        };
+        if tokio::time::timeout(SHUTDOWN_GRACE, ending).await.is_err() {
+            tracing::info!(tries = tries.hosts.len(), "tries are given up: they are made again, under the same ids");
         }
     }
 
     /// Takes in hand what is due, as far as there is room.
-    async fn take<'a>(&'a self, tries: &mut Tries<'a>, busy: &mut BTreeMap<String, usize>) -> StoreResult<()> {
-        while tries.len() < AT_ONCE {
-            let full = busy.iter().filter(|(_, tries)| **tries >= AT_ONCE_PER_HOST).map(|(host, _)| host.clone());
+    async fn take(self: &Arc<Self>, tries: &mut Tries) -> StoreResult<()> {
+        while tries.hosts.len() < AT_ONCE {
             let claim = MessageClaim {
                 token: Uuid::new_v4(),
                 lease: LEASE,
                 webhooks: self.webhooks.is_some(),
                 lineage: self.lineage.is_some(),
-                busy: full.collect(),
+                busy: tries.busy(),
             };
             let Some(message) = self.store.claim_message(&claim).await? else { break };
+            let notifier = Arc::clone(self);
             let host = message.host.clone();
-            *busy.entry(host.clone()).or_default() += 1;
-            tries.push(Box::pin(async move {
-                self.attempt(message, claim.token).await;
-                host
-            }));
+            tries.start(host, async move { notifier.attempt(message, claim.token).await });
         }
         Ok(())
     }
@@ -233,15 +266,6 @@ fn told(message: &Message, tried: &Tried) {
         ),
         Then::GiveUp => {
             tracing::error!(run.id = %run, message.id = %id, event, kind, url, error, "it is not told any more")
-        }
-    }
-}
-
-fn done_with(busy: &mut BTreeMap<String, usize>, host: &str) {
-    if let Some(tries) = busy.get_mut(host) {
-        *tries -= 1;
-        if *tries == 0 {
-            busy.remove(host);
         }
     }
 }

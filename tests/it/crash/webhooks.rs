@@ -63,7 +63,7 @@ fn wanted(number: usize) -> (String, Value) {
         _ => json!({"pipeline": TABLE, "partitions": ["2024-02"],
             "not_before": (chrono::Utc::now() + chrono::TimeDelta::days(1)).to_rfc3339()}),
     };
-    (format!("run {number}"), body)
+    (format!("run-{number}"), body)
 }
 
 /// Servers over one place, and what was asked of them.

@@ -8,13 +8,15 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const WITHIN: Duration = Duration::from_secs(30);
 
 async fn place(store: Store) -> Place {
     let place = Place::new(store).await;
     write_quarter(&place, 50);
-    place.pipeline("trips", &trips_pipeline("trips", r#""raw/*.parquet""#, "", ""));
+    let once = "[retry]\nsource = { attempts = 1 }\n";
+    place.pipeline("trips", &format!("{}{once}", trips_pipeline("trips", r#""raw/*.parquet""#, "", "")));
     place
 }
 
@@ -140,14 +142,11 @@ async fn a_receiver_that_fails_is_told_again_under_the_same_id() {
 async fn who_wants_no_more_is_not_told_again_and_the_run_is_as_it_was() {
     let (gone, broken) = (Receiver::start(|_| Reply::status(410)).await, Receiver::start(|_| Reply::status(500)).await);
     let place = place(Store::Sqlite).await;
-    let hosts = format!("{},{},http://localhost:1", gone.listed(), broken.listed());
+    let hosts = format!("{},{}", gone.listed(), broken.listed());
     let server = start(&place, &telling(&place, &hosts, "0,0"), &[]).await;
-    for (key, url, tries, status, why) in [
-        ("gone", gone.url("/"), 1, json!(410), "410"),
-        ("broken", broken.url("/"), 3, json!(500), "500"),
-        // A name that is listed, at an address of this machine, which is not.
-        ("inside", "http://localhost:1/".to_owned(), 3, json!(null), "leads to no public address"),
-    ] {
+    for (key, url, tries, status, why) in
+        [("gone", gone.url("/"), 1, json!(410), "410"), ("broken", broken.url("/"), 3, json!(500), "500")]
+    {
         let run = server.run(key, &month("2024-01", Some(&url))).await;
         let told = all_are(&server, run["id"].as_str().unwrap(), "gave_up").await;
         assert_eq!((&told[0]["tries"], &told[0]["last_status"]), (&json!(tries), &status), "{told:#?}");
@@ -155,6 +154,24 @@ async fn who_wants_no_more_is_not_told_again_and_the_run_is_as_it_was() {
         assert_eq!(server.get(&format!("/runs/{}", run["id"].as_str().unwrap())).await.json()["state"], "succeeded");
     }
     assert_eq!((gone.heard().len(), broken.heard().len()), (1, 3));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_listed_name_at_an_address_of_this_network_is_not_asked() {
+    let receiver = Receiver::willing().await;
+    let host = receiver.listed().replace("127.0.0.1", "localhost");
+    let place = place(Store::Sqlite).await;
+    for (key, hosts, state) in
+        [("inside", host.clone(), "gave_up"), ("listed", format!("{host},127.0.0.0/8,::1"), "delivered")]
+    {
+        let server = start(&place, &telling(&place, &hosts, "0"), &[]).await;
+        let run = server.run(key, &month("2024-01", Some(&host))).await;
+        let told = all_are(&server, run["id"].as_str().unwrap(), state).await;
+        let error = told[0]["last_error"].as_str().unwrap_or_default();
+        assert_eq!(error.contains("leads to no public address"), state == "gave_up", "{told:#?}");
+        assert!(server.stop().await.success());
+    }
+    assert_eq!(receiver.heard().len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -167,7 +184,7 @@ async fn a_receiver_that_never_answers_keeps_nobody_waiting() {
     for number in 0..40 {
         let queued = json!({"pipeline": "trips", "partitions": ["2024-02"], "webhook": silent.url("/"),
             "not_before": (chrono::Utc::now() + chrono::TimeDelta::days(1)).to_rfc3339()});
-        let id = server.accept(&format!("silent {number}"), &queued).await;
+        let id = server.accept(&format!("silent-{number}"), &queued).await;
         assert_eq!(server.call(reqwest::Method::POST, &format!("/runs/{id}/cancel"), None, None).await.status, 200);
     }
     let since = Instant::now();
@@ -198,4 +215,45 @@ async fn a_server_that_could_not_tell_does_not_start() {
     std::fs::write(&secrets, "whsec_hunter2\n").unwrap();
     let said = with(&[]).await;
     assert!(said.contains("line 1 is no secret") && !said.contains("hunter2"), "{said}");
+}
+
+/// A receiver by TLS, whose certificate nobody has signed but itself; its address, and the certificate.
+async fn by_tls() -> (String, String) {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+    let config = rustls::ServerConfig::builder().with_no_client_auth();
+    let config = config.with_single_cert(vec![made.cert.der().clone()], key).unwrap();
+    let acceptor = tokio_rustls::TlsAcceptor::from(std::sync::Arc::new(config));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let host = format!("localhost:{}", listener.local_addr().unwrap().port());
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let Ok(mut client) = acceptor.accept(client).await else { continue };
+            let mut request = vec![0; 64 << 10];
+            let _ = client.read(&mut request).await;
+            let _ = client.write_all(b"HTTP/1.1 204 x\r\nconnection: close\r\n\r\n").await;
+            let _ = client.shutdown().await;
+        }
+    });
+    (host, made.cert.pem())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_receiver_by_tls_is_told_where_its_certificate_is_good() {
+    let place = place(Store::Sqlite).await;
+    let (host, certificate) = by_tls().await;
+    std::fs::write(place.path("good.pem"), certificate).unwrap();
+    std::fs::write(place.path("other.pem"), by_tls().await.1).unwrap();
+    let flags = telling(&place, &format!("{host},127.0.0.0/8"), "0");
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    for (trusted, state) in [("good.pem", "delivered"), ("other.pem", "gave_up")] {
+        let trusted = place.path(trusted);
+        let server = place.start_with(&flags, &[("SSL_CERT_FILE", trusted.to_str().unwrap())]).await;
+        let run = server.run(state, &month("2024-01", Some(&format!("https://{host}/")))).await;
+        let told = all_are(&server, run["id"].as_str().unwrap(), state).await;
+        let error = told[0]["last_error"].as_str().unwrap_or_default();
+        assert_eq!(error.contains("certificate"), state == "gave_up", "{told:#?}");
+        assert!(server.stop().await.success());
+    }
 }
