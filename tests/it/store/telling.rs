@@ -75,13 +75,13 @@ pub(crate) async fn every_end_of_a_run_is_told_once(bed: &Bed) {
     fail(bed, id).await;
     only_event(bed, id, "run.failed").await;
 
-    let id = submitted(bed, "cancelled while it waits", &[A]).await;
+    let id = submitted(bed, "cancelled-while-it-waits", &[A]).await;
     for _ in 0..2 {
         assert!(matches!(bed.store.cancel(id).await.unwrap(), Cancelled::Now));
     }
     only_event(bed, id, "run.cancelled").await;
 
-    let id = submitted(bed, "cancelled while it runs", &[A]).await;
+    let id = submitted(bed, "cancelled-while-it-runs", &[A]).await;
     let claimed = claim(bed, id).await;
     assert!(matches!(bed.store.cancel(id).await.unwrap(), Cancelled::Asked));
     assert_eq!(taken(bed).await, []);
@@ -89,7 +89,7 @@ pub(crate) async fn every_end_of_a_run_is_told_once(bed: &Bed) {
     assert_eq!(bed.store.end_attempt(id, claimed.token, &stopped).await.unwrap(), Fenced::Done);
     only_event(bed, id, "run.cancelled").await;
 
-    let mut nothing = request("trips", "nothing to do", &[A]);
+    let mut nothing = request("trips", "nothing-to-do", &[A]);
     nothing.asked.only = Some(Only::Missing);
     let id = submit(&*bed.store, &told_to(&[URL], false, nothing)).await.id;
     only_event(bed, id, "run.succeeded").await;
@@ -104,7 +104,7 @@ pub(crate) async fn the_end_of_a_run_that_nobody_works_on_is_told(bed: &Bed) {
     nothing_to_claim(bed).await;
     only_event(bed, id, "run.failed").await;
 
-    let id = submitted(bed, "cancelled and lost", &[A]).await;
+    let id = submitted(bed, "cancelled-and-lost", &[A]).await;
     claim(bed, id).await;
     assert!(matches!(bed.store.cancel(id).await.unwrap(), Cancelled::Asked));
     bed.pass(LEASE).await;
