@@ -75,7 +75,7 @@ async fn a_name_that_leads_to_this_network_is_not_asked() {
     let (port, asked) = receiver().await;
     let (lookup, looked) = answering(&["127.0.0.1"]);
     let host = format!("http://hooks.example.org:{port}");
-    let answer = send(&webhooks(&[host.clone()], lookup), &format!("{host}/a")).await;
+    let answer = send(&webhooks(std::slice::from_ref(&host), lookup), &format!("{host}/a")).await;
     let error = answer.error.unwrap();
     assert!(error.contains("leads to no public address"), "{error}");
     assert_eq!((looked.lock().unwrap().clone(), *asked.lock().unwrap()), (vec!["hooks.example.org".to_owned()], 0));

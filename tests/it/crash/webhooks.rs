@@ -95,7 +95,7 @@ impl Bed {
 
     /// A server that is killed: at a step of its own, or some time after it is ready.
     async fn kill_one(&mut self, round: usize) {
-        let step = (round % 3 == 0).then(|| STEPS[(round / 3) % STEPS.len()]);
+        let step = round.is_multiple_of(3).then(|| STEPS[(round / 3) % STEPS.len()]);
         let server = self.launch(step);
         if !server.is_ready_or_dead().await {
             return server.died().await;

@@ -112,7 +112,7 @@ pub(crate) async fn the_end_of_a_run_that_nobody_works_on_is_told(bed: &Bed) {
     only_event(bed, id, "run.cancelled").await;
 
     let id = submitted(bed, "unreadable", &[A]).await;
-    bed.past_the_store("update runs set progress = '{}', sources = '{}' where idempotency_key = 'unreadable'")
+    bed.past_the_store("update runs set progress = '{}', rows = '{}' where idempotency_key = 'unreadable'")
         .await
         .unwrap();
     nothing_to_claim(bed).await;
