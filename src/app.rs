@@ -1,29 +1,36 @@
 //! Wires the parts, spawns named tasks, and shuts down in order.
 
+mod access;
+mod backup;
 mod files;
 mod fix;
 mod foresight;
 mod health;
 mod inspect;
 mod notify;
+mod observer;
 mod pipelines;
+mod prune;
 mod sweep;
+mod tokens;
 
+pub use backup::backup;
 pub use fix::{Fix, FixBy};
 pub use inspect::{Inspected, Inspection, Verdict, check, inspect};
+pub use tokens::{TokenArgs, token_command};
 
-use crate::config::{DatabaseSettings, NotifySettings, Settings, WorkSettings};
+use crate::config::{DatabaseSettings, NotifySettings, Settings, TelemetrySettings, WorkSettings};
 use crate::engine::{ChildEngine, WebSettings};
 use crate::fault::Faults;
-use crate::http::{self, Api, Limits, Watches, router};
+use crate::http::{Api, Limits, Operations, Readiness, Watches, operations_router, router};
 use crate::store::{PostgresOptions, PostgresStore, RunStore, SqliteOptions, SqliteStore};
 use crate::table::Warehouse;
 use crate::telemetry;
-use crate::worker::{NoProbe, Probe, Worker, WorkerSettings};
+use crate::worker::{NoProbe, Probe, Pulse, Worker, WorkerSettings};
 use anyhow::{Context, bail};
+use health::Health;
 use pipelines::PipelineFolder;
 use rustix::process::Signal;
-use std::collections::BTreeSet;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -31,7 +38,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -110,6 +116,7 @@ pub async fn start(settings: Settings) -> anyhow::Result<Running> {
     let pipelines = PipelineFolder::load(&settings.work.pipelines)?;
     let audiences = notify::audiences(&settings.notify)?;
     let store = open_store(&settings.database).await?;
+    let gate = access::gate(settings.listen, &settings.access, &store).await?;
     let listener =
         TcpListener::bind(settings.listen).await.with_context(|| format!("cannot listen on {}", settings.listen))?;
     let address = listener.local_addr()?;
@@ -119,16 +126,20 @@ pub async fn start(settings: Settings) -> anyhow::Result<Running> {
     };
     let shutdown = CancellationToken::new();
     let mut tasks = Tasks::default();
-    if let Some(warehouse) = &warehouse {
-        spawn_workers(&mut tasks, &settings.work, pipelines.tables(), &store, warehouse, &shutdown)?;
-    }
-    spawn_notifier(&mut tasks, &settings.notify, &settings.database, &settings.work, &store, &shutdown)?;
+    // Before anything is counted.
     let metrics = telemetry::metrics();
-    http::describe_metrics();
+    spawn_notifier(&mut tasks, &settings.notify, &settings.database, &settings.work, &store, &shutdown)?;
+    let pulses = match &warehouse {
+        Some(warehouse) => spawn_workers(&mut tasks, &settings.work, &store, warehouse, &shutdown)?,
+        None => Vec::new(),
+    };
+    let health = health_of(&store, warehouse.clone(), pulses, &pipelines, &settings.work);
+    let readiness = watch_over(&mut tasks, health, &settings.telemetry, &shutdown).await?;
     let limits = &settings.limits;
     let files = files::Files::new(Arc::clone(&store), &settings.database, warehouse.clone(), limits)?;
     let api = Api {
         store: Arc::clone(&store),
+        gate,
         watches: Watches::new(Arc::clone(&store), limits.max_event_streams),
         pipelines: pipelines.current(),
         audiences,
@@ -145,7 +156,7 @@ pub async fn start(settings: Settings) -> anyhow::Result<Running> {
             event_heartbeat_seconds: Limits::default().event_heartbeat_seconds,
         },
         foresight: foresight::foresight(&source_root(&settings.work)?),
-        readiness: health::readiness(store, warehouse, &pipelines, &settings.work),
+        readiness,
         metrics,
         faults: Faults::from_environment()?,
         shutdown: shutdown.clone(),
@@ -171,6 +182,7 @@ pub async fn start_workers(
     database: &DatabaseSettings,
     work: &WorkSettings,
     notify: &NotifySettings,
+    telemetry: &TelemetrySettings,
 ) -> anyhow::Result<Running> {
     if database.url()?.is_none() {
         bail!("the embedded database has one serving process: workers of their own need --database-url");
@@ -189,8 +201,10 @@ pub async fn start_workers(
     let warehouse = open_warehouse(database, store.as_ref()).await?;
     let shutdown = CancellationToken::new();
     let mut tasks = Tasks::default();
-    spawn_workers(&mut tasks, work, pipelines.tables(), &store, &warehouse, &shutdown)?;
     spawn_notifier(&mut tasks, notify, database, work, &store, &shutdown)?;
+    let pulses = spawn_workers(&mut tasks, work, &store, &warehouse, &shutdown)?;
+    let health = health_of(&store, Some(warehouse), pulses, &pipelines, work);
+    watch_over(&mut tasks, health, telemetry, &shutdown).await?;
     tasks.spawn("pipelines", pipelines.reload_at(reload, shutdown.clone()));
     tracing::info!(workers = work.workers, "working");
     let grace = Duration::from_secs(u64::from(work.shutdown_grace_seconds));
@@ -207,11 +221,10 @@ fn outlive_file_size_limits() -> anyhow::Result<()> {
 fn spawn_workers(
     tasks: &mut Tasks,
     work: &WorkSettings,
-    tables: watch::Receiver<Arc<BTreeSet<String>>>,
     store: &Arc<dyn RunStore>,
     warehouse: &Warehouse,
     shutdown: &CancellationToken,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Vec<Pulse>> {
     let source_root = source_root(work)?;
     let program = std::env::current_exe().context("cannot find this program, to start the engine with")?;
     let probe = probe()?;
@@ -221,7 +234,10 @@ fn spawn_workers(
         max_bytes: work.max_source_mb << 20,
         timeout_seconds: work.source_timeout_seconds,
     };
+    let mut pulses = Vec::new();
     for number in 1..=work.workers {
+        let pulse = Pulse::default();
+        pulses.push(pulse.clone());
         let worker = Worker {
             store: Arc::clone(store),
             engine: engine.clone(),
@@ -240,13 +256,57 @@ fn spawn_workers(
                 shutdown_grace: Duration::from_secs(u64::from(work.shutdown_grace_seconds)),
             },
             probe: Arc::clone(&probe),
+            pulse,
         };
         tasks.spawn("worker", worker.run(shutdown.clone()));
     }
     let every = Duration::from_secs(u64::from(work.sweep_seconds));
     tasks.spawn("sweeper", sweep::run(Arc::clone(store), warehouse.clone(), every, shutdown.clone()));
-    tasks.spawn("observer", health::observe(Arc::clone(store), warehouse.clone(), tables, shutdown.clone()));
-    Ok(())
+    if let Some(kept) = work.keep.runs() {
+        tasks.spawn("pruner", prune::run(Arc::clone(store), warehouse.clone(), kept, every, shutdown.clone()));
+    }
+    Ok(pulses)
+}
+
+fn health_of(
+    store: &Arc<dyn RunStore>,
+    warehouse: Option<Warehouse>,
+    pulses: Vec<Pulse>,
+    pipelines: &PipelineFolder,
+    work: &WorkSettings,
+) -> Health {
+    Health {
+        store: Arc::clone(store),
+        warehouse,
+        pulses,
+        pipelines: pipelines.current(),
+        errors: pipelines.errors(),
+        tables: pipelines.tables(),
+        lease: Duration::from_secs(u64::from(work.lease_seconds)),
+    }
+}
+
+/// Has the metrics kept up to date, and shown where they have an address of their own; answers what readyz shows.
+async fn watch_over(
+    tasks: &mut Tasks,
+    health: Health,
+    telemetry: &TelemetrySettings,
+    shutdown: &CancellationToken,
+) -> anyhow::Result<Readiness> {
+    let (readiness, metrics) = (health.clone().readiness(), telemetry::metrics());
+    tasks.spawn("observer", observer::run(health, Arc::clone(&readiness), metrics.clone(), shutdown.clone()));
+    if let Some(address) = telemetry.metrics_listen {
+        let listener = TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;
+        let operations = Operations { readiness: Arc::clone(&readiness), metrics, shutdown: shutdown.clone() };
+        let ending = shutdown.clone();
+        tasks.spawn("metrics", async move {
+            let served = axum::serve(listener, operations_router(operations).into_make_service());
+            if let Err(error) = served.with_graceful_shutdown(ending.cancelled_owned()).await {
+                tracing::error!(%error, "the server of metrics ended");
+            }
+        });
+    }
+    Ok(readiness)
 }
 
 fn spawn_notifier(

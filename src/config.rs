@@ -1,10 +1,16 @@
 //! Settings: a flag is an environment variable (`REFRAIN_*`), read and checked once.
 
+mod access;
 mod in_force;
+mod keeping;
 mod notify;
+mod telemetry;
 
+pub use access::AccessSettings;
 pub use in_force::{InForce, Origin, Setting, in_force, unknown_variables};
+pub use keeping::KeepSettings;
 pub use notify::NotifySettings;
+pub use telemetry::TelemetrySettings;
 
 use anyhow::Context;
 use clap::Args;
@@ -146,6 +152,9 @@ pub struct WorkSettings {
     #[arg(long, env = "REFRAIN_SWEEP_SECONDS", default_value_t = 300, value_name = "SECONDS")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub sweep_seconds: u32,
+    /// How long what is over is kept.
+    #[command(flatten)]
+    pub keep: KeepSettings,
 }
 
 /// Everything that the service is told.
@@ -154,6 +163,9 @@ pub struct Settings {
     /// The address to listen on.
     #[arg(long, env = "REFRAIN_LISTEN", default_value = "127.0.0.1:8080", value_name = "ADDRESS")]
     pub listen: SocketAddr,
+    /// Who is let in.
+    #[command(flatten)]
+    pub access: AccessSettings,
     /// Where the database is.
     #[command(flatten)]
     pub database: DatabaseSettings,
@@ -166,6 +178,9 @@ pub struct Settings {
     /// Who is told of runs.
     #[command(flatten)]
     pub notify: NotifySettings,
+    /// What it tells of itself.
+    #[command(flatten)]
+    pub telemetry: TelemetrySettings,
 }
 
 impl Settings {
@@ -173,6 +188,7 @@ impl Settings {
     pub fn for_folders(data_dir: &Path, pipelines: &Path, source_root: &Path) -> Self {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
+            access: AccessSettings { insecure: false },
             database: DatabaseSettings {
                 data_dir: data_dir.to_owned(),
                 database_url: None,
@@ -194,6 +210,7 @@ impl Settings {
                 source_timeout_seconds: 30,
                 shutdown_grace_seconds: 10,
                 sweep_seconds: 300,
+                keep: KeepSettings::default(),
             },
             limits: LimitSettings {
                 max_body_bytes: 1 << 20,
@@ -207,6 +224,7 @@ impl Settings {
                 reader_memory_mb: 1_024,
             },
             notify: NotifySettings::default(),
+            telemetry: TelemetrySettings::default(),
         }
     }
 }

@@ -2,7 +2,7 @@
 //! the real binary hit the very moment they mean.
 //!
 //! `REFRAIN_FAULT` is a list, by commas, of `STEP=ACTION`. An action is `kill`, `stop` (SIGKILL and SIGSTOP to itself),
-//! `delay:MILLISECONDS` or `fail`. With `@FILE` at its end it happens once: only while the file is not there, which is made
+//! `delay:MILLISECONDS`, `fail` or `panic`. With `@FILE` at its end it happens once: only while the file is not there, which is made
 //! just before. Where the variable is not set nothing listens, and each step costs one look at an empty list.
 
 use rustix::process::{Signal, getpid, kill_process};
@@ -15,9 +15,10 @@ use std::time::Duration;
 /// The environment variable that switches faults on.
 pub const VARIABLE: &str = "REFRAIN_FAULT";
 
-/// The steps that have one place in an attempt, before an answer, or around a try to tell of a run.
-const STEPS: [&str; 12] = [
+/// The steps that have one place in an attempt, before it, before an answer, or around a try to tell of a run.
+const STEPS: [&str; 13] = [
     "answering",
+    "claiming",
     "claimed",
     "scanned",
     "staged",
@@ -52,6 +53,7 @@ enum Action {
     Stop,
     Delay(Duration),
     Fail,
+    Panic,
 }
 
 /// The step should fail as if the service could not do it.
@@ -62,9 +64,9 @@ pub struct Failed;
 /// A fault that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{VARIABLE}: found {0:?}, expected STEP=kill, =stop, =delay:MILLISECONDS or =fail, then @FILE or nothing, with a \
-     step of answering, claimed, scanned, staged-N, checkpointed-N, staged, quarantined, decided, locked, published-N, manifested, \
-     published, finished, delivering, delivered"
+    "{VARIABLE}: found {0:?}, expected STEP=kill, =stop, =delay:MILLISECONDS, =fail or =panic, then @FILE or nothing, with a \
+     step of answering, claiming, claimed, scanned, staged-N, checkpointed-N, staged, quarantined, decided, locked, published-N, manifested, \
+     published, finished"
 )]
 pub struct FaultError(String);
 
@@ -110,11 +112,13 @@ impl Faults {
         Ok(())
     }
 
+    #[expect(clippy::panic, reason = "it was asked for")]
     fn strike(&self, step: &str) -> Option<Action> {
         let fault = self.0.iter().find(|fault| fault.step == step && fault.is_due())?;
         let signal = match fault.action {
             Action::Kill => Some(Signal::KILL),
             Action::Stop => Some(Signal::STOP),
+            Action::Panic => panic!("the step was told to panic by {VARIABLE}"),
             Action::Delay(_) | Action::Fail => None,
         };
         if let Some(signal) = signal {
@@ -163,6 +167,7 @@ fn fault(text: &str) -> Option<Fault> {
         "kill" => Action::Kill,
         "stop" => Action::Stop,
         "fail" => Action::Fail,
+        "panic" => Action::Panic,
         delay => Action::Delay(Duration::from_millis(delay.strip_prefix("delay:")?.parse().ok()?)),
     };
     Some(Fault { step: step.to_owned(), action, once })

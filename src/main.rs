@@ -2,11 +2,15 @@
 
 use anyhow::Context;
 use clap::{Args, CommandFactory, Parser, Subcommand};
-use refrain::app::{self, FixBy, Verdict};
-use refrain::client::{self, CancelArgs, HistoryArgs, PartitionsArgs, PipelinesArgs, RetryArgs, RunArgs, StatusArgs};
-use refrain::config::{DatabaseSettings, NotifySettings, Settings, WorkSettings, in_force, unknown_variables};
+use refrain::app::{self, FixBy, TokenArgs, Verdict};
+use refrain::client::{
+    self, CancelArgs, CredentialArgs, HistoryArgs, PartitionsArgs, PipelinesArgs, RetryArgs, RunArgs, StatusArgs,
+};
+use refrain::config::{
+    DatabaseSettings, NotifySettings, Settings, TelemetrySettings, WorkSettings, in_force, unknown_variables,
+};
 use refrain::demo::{self, DemoOptions};
-use refrain::telemetry::LogFormat;
+use refrain::telemetry::{LogFormat, OtlpOptions, Traces};
 use refrain::{engine, http, sample, telemetry};
 use std::io::Write;
 use std::net::SocketAddr;
@@ -51,6 +55,8 @@ enum Verb {
     },
     /// Submit a run to a server.
     Run(RunArgs),
+    /// Make, list and revoke tokens, in the database.
+    Token(TokenArgs),
     /// Show a run of a server, or the latest ones.
     Status(StatusArgs),
     /// Cancel a run.
@@ -69,6 +75,8 @@ enum Verb {
         /// The shell.
         shell: clap_complete::Shell,
     },
+    /// Copy the embedded database into a folder, beside the server that holds it; docs/backup.md says what else a backup needs.
+    Backup(BackupArgs),
     /// Hold the catalog against the files; ends with 1 where they differ, or with 3 where --fix has a run for all of it.
     Verify(Box<VerifyArgs>),
     /// Make the made-up quarter of yellow-taxi files.
@@ -115,6 +123,17 @@ struct WorkerArgs {
     work: WorkSettings,
     #[command(flatten)]
     notify: NotifySettings,
+    #[command(flatten)]
+    telemetry: TelemetrySettings,
+}
+
+#[derive(Args)]
+struct BackupArgs {
+    /// The folder to copy it to; made where it is not there.
+    #[arg(long, value_name = "DIR")]
+    to: PathBuf,
+    #[command(flatten)]
+    database: DatabaseSettings,
 }
 
 #[derive(Args)]
@@ -130,6 +149,8 @@ struct VerifyArgs {
     /// Queue them by this server instead of in the database: for the embedded one, which its server holds.
     #[arg(long, env = "REFRAIN_URL", value_name = "URL")]
     url: Option<String>,
+    #[command(flatten)]
+    credential: CredentialArgs,
     /// The folder of the pipeline files.
     #[arg(long, env = "REFRAIN_PIPELINES", default_value = "./pipelines", value_name = "DIR")]
     pipelines: PathBuf,
@@ -182,19 +203,21 @@ fn main() -> ExitCode {
 async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.verb {
         Verb::Serve(settings) => {
-            telemetry::start_logs(cli.log_format);
+            let _traces = start_telemetry(cli.log_format, &settings.telemetry)?;
             warn_of_unknown_variables();
             app::start(*settings).await?.until(asked_to_stop()?).await?;
         }
         Verb::Config(args) => return config(&args),
         Verb::Worker(args) => {
-            telemetry::start_logs(cli.log_format);
+            let _traces = start_telemetry(cli.log_format, &args.telemetry)?;
             warn_of_unknown_variables();
-            app::start_workers(&args.database, &args.work, &args.notify).await?.until(asked_to_stop()?).await?;
+            let WorkerArgs { database, work, notify, telemetry } = *args;
+            app::start_workers(&database, &work, &notify, &telemetry).await?.until(asked_to_stop()?).await?;
         }
         Verb::Migrate(database) => drop(app::open_store(&database).await?),
         Verb::Check { path } => return check(&path),
         Verb::Run(args) => return Ok(client::run_command(args).await),
+        Verb::Token(args) => app::token_command(args).await?,
         Verb::Status(args) => return Ok(client::status_command(args).await),
         Verb::Cancel(args) => return Ok(client::cancel_command(args).await),
         Verb::Retry(args) => return Ok(client::retry_command(args).await),
@@ -205,6 +228,10 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "refrain", &mut script);
             std::io::stdout().write_all(&script)?;
+        }
+        Verb::Backup(args) => {
+            let copy = app::backup(&args.database, &args.to).await?;
+            writeln!(std::io::stdout(), "{}", copy.display())?;
         }
         Verb::Verify(args) => return verify(*args).await,
         Verb::Sample { out, scale } => {
@@ -221,6 +248,15 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Verb::Engine | Verb::Extract => {}
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Logs, and traces as long as what it gives is kept.
+fn start_telemetry(format: LogFormat, settings: &TelemetrySettings) -> anyhow::Result<Option<Traces>> {
+    let headers = settings.otlp_headers()?;
+    let options = settings.otlp_endpoint.clone().map(|endpoint| OtlpOptions { endpoint, headers });
+    let traces = options.map(Traces::start).transpose()?;
+    telemetry::start_logs(format, traces.as_ref());
+    Ok(traces)
 }
 
 /// Waits for SIGTERM or SIGINT; a second one ends the process at once.
@@ -248,6 +284,7 @@ fn asked_to_stop() -> anyhow::Result<impl Future<Output = ()>> {
 fn config(args: &ConfigArgs) -> anyhow::Result<ExitCode> {
     // What cannot be read is said before it is relied on.
     args.settings.database.url()?;
+    args.settings.telemetry.otlp_headers()?;
     let matches = Cli::command().get_matches();
     let of_verb = matches.subcommand_matches("config").context("the arguments are not those of this verb")?;
     let found = in_force(Cli::command(), "config", of_verb, variables());
@@ -280,7 +317,8 @@ fn check(path: &std::path::Path) -> anyhow::Result<ExitCode> {
 }
 
 async fn verify(args: VerifyArgs) -> anyhow::Result<ExitCode> {
-    let fix = args.fix.then(|| args.url.map_or(FixBy::Database, FixBy::Server));
+    let credential = args.credential;
+    let fix = args.fix.then(|| args.url.map_or(FixBy::Database, |url| FixBy::Server { url, credential }));
     let found = app::inspect(&args.database, &args.pipelines, args.pipeline.as_deref(), fix).await?;
     let mut out = std::io::stdout();
     if args.json {

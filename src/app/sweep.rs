@@ -2,7 +2,7 @@
 
 use crate::store::{RunStore, StagingVerdict};
 use crate::table::Warehouse;
-use crate::telemetry::METRIC_SWEPT;
+use crate::telemetry::{METRIC_SWEEP_FAILURES, METRIC_SWEPT};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 pub(super) async fn run(store: Arc<dyn RunStore>, warehouse: Warehouse, every: Duration, shutdown: CancellationToken) {
     while !shutdown.is_cancelled() {
         if let Err(error) = sweep(store.as_ref(), &warehouse).await {
+            metrics::counter!(METRIC_SWEEP_FAILURES).increment(1);
             tracing::warn!(error = format!("{error:#}"), "staging could not be swept, trying again later");
         }
         tokio::select! {
@@ -22,7 +23,7 @@ pub(super) async fn run(store: Arc<dyn RunStore>, warehouse: Warehouse, every: D
 
 /// Lists folders first, then asks the database: a folder made in between is not in the list, and a token that lost its
 /// run in between only waits for the next round.
-async fn sweep(store: &dyn RunStore, warehouse: &Warehouse) -> anyhow::Result<()> {
+pub(super) async fn sweep(store: &dyn RunStore, warehouse: &Warehouse) -> anyhow::Result<()> {
     let listing = warehouse.clone();
     let folders = tokio::task::spawn_blocking(move || {
         listing.check_identity()?;
@@ -55,7 +56,7 @@ async fn sweep_quarantine(store: &dyn RunStore, warehouse: &Warehouse) -> anyhow
         let verdicts = store.quarantine_verdicts(files).await?;
         for (file, _) in files.iter().zip(verdicts).filter(|(_, verdict)| *verdict == StagingVerdict::Remove) {
             let (removing, gone) = (warehouse.clone(), file.clone());
-            tokio::task::spawn_blocking(move || removing.remove_quarantined(&gone)).await??;
+            tokio::task::spawn_blocking(move || removing.remove_quarantined(&gone.path)).await??;
             tracing::info!(run.id = %file.run, path = %file.path, "swept rows kept apart that no run names");
             metrics::counter!(METRIC_SWEPT).increment(1);
         }

@@ -7,8 +7,10 @@
 //! not, the rows are not whole. It dies with its parent, at the latest when it writes on.
 
 use super::child::{GIVE_BACK, LEAN, last_words, leave_signals_to_the_parent, limit_memory};
+use super::environment::without_settings;
 use super::polars;
 use crate::run::PartFile;
+use crate::telemetry::{InUse, METRIC_READERS};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -100,6 +102,7 @@ pub struct Extracted {
     rows: BufReader<UnixStream>,
     words: Option<JoinHandle<Vec<u8>>>,
     _permit: OwnedSemaphorePermit,
+    _counted: InUse,
 }
 
 impl Extractor {
@@ -116,7 +119,7 @@ impl Extractor {
         })?;
         let words = child.stderr.take().map(|errors| tokio::spawn(last_words(errors)));
         let rows = BufReader::with_capacity(CHUNK_BYTES, rows);
-        let mut extracted = Extracted { child, rows, words, _permit: permit };
+        let mut extracted = Extracted { child, rows, words, _permit: permit, _counted: InUse::of(METRIC_READERS) };
         match extracted.ask(Request { asked: asked.clone(), memory_mb: self.memory_mb }).await {
             Ok(Ready::Rows) => Ok(extracted),
             Ok(Ready::UnknownColumns { found, expected }) => Err(ExtractError::UnknownColumns { found, expected }),
@@ -127,7 +130,7 @@ impl Extractor {
     fn spawn(&self, file: File) -> io::Result<(Child, UnixStream)> {
         let (ours, its) = std::os::unix::net::UnixStream::pair()?;
         ours.set_nonblocking(true)?;
-        let child = Command::new(&self.program)
+        let child = without_settings(&mut Command::new(&self.program))
             .arg("extract")
             .envs(LEAN)
             .envs([GIVE_BACK, THREADS])

@@ -362,3 +362,23 @@ fn stage_one(
 fn engine_error(error: &pl::PolarsError) -> EngineError {
     compute_failure("engine-error", "The computation failed", error.to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should say where")]
+
+    use super::*;
+    use crate::run::FailureClass;
+
+    #[test]
+    fn what_the_engine_says_of_a_result_that_it_cannot_go_on_with_is_the_runs_error() {
+        let text = "name = \"t\"\n[source]\nformat = \"parquet\"\npath = \"a\"\n[source.columns]\np = \"int32\"\n[partition]\n\
+                    p = { value_of = \"p\" }\n[measures]\nrows = \"count(*)\"\n";
+        let definition = pipeline::parse(text, "test").unwrap();
+        let Err(EngineError::Failed(error)) = measures::totals(&definition, &pl::DataFrame::empty()) else {
+            panic!("a measure without its column has a total")
+        };
+        assert_eq!((error.kind.as_str(), error.class), ("engine-error", FailureClass::Compute), "{error:?}");
+        assert!(error.detail.contains("rows"), "{error:?}");
+    }
+}

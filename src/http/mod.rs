@@ -1,10 +1,13 @@
 //! The HTTP interface: the router, what it needs, and its limits.
 
 mod accept;
+mod admission;
 mod answer;
 mod body;
+mod caller;
 mod data;
 mod docs;
+mod gate;
 mod health;
 mod middleware;
 mod object;
@@ -22,10 +25,10 @@ use crate::pipeline::Definition;
 use crate::pipeline::sources::Foreseen;
 use crate::run::{RunError, Scope};
 use crate::store::RunStore;
+use crate::telemetry::Metrics;
 use axum::http::HeaderName;
 use axum::{Router, response::IntoResponse};
 use futures::future::BoxFuture;
-use metrics_exporter_prometheus::PrometheusHandle;
 use problem::Problem;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,14 +38,11 @@ use utoipa::OpenApi as _;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
+pub use caller::{Bearer, Caller};
 pub use data::{FilesError, OpenedFile, PartitionFiles, RowStream, RowsAs, RowsAsked};
+pub use gate::Gate;
+pub use health::{Operations, operations_router};
 pub use runs::{IfFailed, PartitionAsked, PartitionsAsked, RangeAsked, SubmitRequest, Watches};
-
-/// Counts requests by `method`, `route` and `status`.
-pub const METRIC_REQUESTS: &str = "refrain_http_requests_total";
-
-/// How long requests took, in seconds, by `method` and `route`.
-pub const METRIC_REQUEST_SECONDS: &str = "refrain_http_request_duration_seconds";
 
 /// The header that carries a request's id, in both directions.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -52,12 +52,6 @@ pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key
 
 /// The header that says that an answer shows a run which was accepted before.
 pub const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
-
-/// Says in the metrics' listing what those of this module are.
-pub fn describe_metrics() {
-    metrics::describe_counter!(METRIC_REQUESTS, "HTTP requests by method, route and status");
-    metrics::describe_histogram!(METRIC_REQUEST_SECONDS, "Seconds that HTTP requests took, by method and route");
-}
 
 /// The checked pipelines of the server, by name.
 pub type Pipelines = BTreeMap<String, Arc<Definition>>;
@@ -127,6 +121,8 @@ impl Default for Limits {
 pub struct Api {
     /// The run store.
     pub store: Arc<dyn RunStore>,
+    /// Who is let in.
+    pub gate: Gate,
     /// Who waits for runs of that store.
     pub watches: Watches,
     /// The pipelines as they are now; all of them are exchanged at once when their files are read again.
@@ -142,7 +138,7 @@ pub struct Api {
     /// What `/readyz` shows.
     pub readiness: Readiness,
     /// What `/metrics` shows.
-    pub metrics: PrometheusHandle,
+    pub metrics: Metrics,
     /// What happens on purpose before answers.
     pub faults: Faults,
     /// Ends the waits for runs.
@@ -150,18 +146,20 @@ pub struct Api {
 }
 
 impl Api {
-    /// The pipeline of this name, or a 404 that lists those that there are.
-    fn pipeline(&self, name: &str) -> Result<Arc<Definition>, Problem> {
-        self.definition(name)
-            .ok_or_else(|| Problem::NoSuchPipeline { name: name.to_owned(), known: self.pipeline_names() })
+    /// The pipeline of this name, or a 404 that lists those that there are for the caller.
+    fn pipeline(&self, caller: &Caller, name: &str) -> Result<Arc<Definition>, Problem> {
+        let seen = self.definition(name).filter(|_| caller.sees(name));
+        seen.ok_or_else(|| Problem::NoSuchPipeline { name: name.to_owned(), known: self.pipeline_names(caller) })
     }
 
+    /// The pipeline of this name as it is now, whoever asks.
     fn definition(&self, name: &str) -> Option<Arc<Definition>> {
         self.pipelines.borrow().get(name).cloned()
     }
 
-    fn pipeline_names(&self) -> Vec<String> {
-        self.pipelines.borrow().keys().cloned().collect()
+    /// The pipelines that there are for the caller.
+    fn pipeline_names(&self, caller: &Caller) -> Vec<String> {
+        self.pipelines.borrow().keys().filter(|name| caller.sees(name)).cloned().collect()
     }
 }
 
@@ -174,6 +172,7 @@ pub fn router(api: Api) -> Router {
 /// What the interface is, as OpenAPI.
 pub fn openapi() -> OpenApi {
     let mut api = routes().into_openapi();
+    admission::describe(&mut api);
     // The router's mark of a parameter that spans slashes is unknown to OpenAPI.
     let paths = std::mem::take(&mut api.paths.paths);
     api.paths.paths = paths.into_iter().map(|(path, item)| (path.replace("{*", "{"), item)).collect();

@@ -40,6 +40,10 @@ pub struct Asked {
     /// The URL that is told of the run's end, as it was written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub webhook: Option<String>,
+    /// Where in the caller's trace it was asked, as W3C `traceparent`. It is not what was asked: the same request may come from
+    /// another place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<String>,
 }
 
 fn is_usual(priority: &i32) -> bool {
@@ -120,6 +124,7 @@ impl Asked {
             not_before: None,
             priority: 0,
             webhook: None,
+            traceparent: None,
         }
     }
 

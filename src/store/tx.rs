@@ -239,12 +239,13 @@ pub(super) struct Tx {
     open: Open,
     bus: Bus,
     changes: Vec<Change>,
+    counts: Vec<metrics::Counter>,
     undone: bool,
 }
 
 impl Tx {
     pub(super) fn new(sql: &'static Statements, open: Open, bus: Bus) -> Self {
-        Self { sql, open, bus, changes: Vec::new(), undone: false }
+        Self { sql, open, bus, changes: Vec::new(), counts: Vec::new(), undone: false }
     }
 
     /// The database's clock, in whole microseconds.
@@ -323,6 +324,11 @@ impl Tx {
         }
     }
 
+    /// Counts one, once the transaction is committed.
+    pub(super) fn count(&mut self, counter: metrics::Counter) {
+        self.counts.push(counter);
+    }
+
     /// Makes [`Tx::commit`] undo everything.
     pub(super) fn undo(&mut self) {
         self.undone = true;
@@ -332,6 +338,7 @@ impl Tx {
     pub(super) async fn commit(mut self) -> StoreResult<()> {
         if self.undone {
             self.changes.clear();
+            self.counts.clear();
         }
         match self.open {
             Open::Sqlite { tx, .. } if self.undone => tx.rollback().await?,
@@ -347,6 +354,7 @@ impl Tx {
                 drop(connection.0.take());
             }
         }
+        self.counts.iter().for_each(|counter| counter.increment(1));
         for change in self.changes {
             // No receiver is no error: nobody waits.
             let _ = self.bus.local.send(change);

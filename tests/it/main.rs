@@ -15,7 +15,9 @@ mod site;
 mod sse;
 mod store;
 mod table;
+mod telemetry;
 mod tidy;
+mod upgrade;
 
 /// Says what a test has done in figures, where its success is shown too.
 fn counted(what: std::fmt::Arguments<'_>) {

@@ -307,3 +307,23 @@ fn listed(by_partition: BTreeMap<&PartitionKey, u64>) -> BTreeMap<String, u64> {
     }
     out
 }
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+    use super::*;
+
+    #[test]
+    fn rows_that_are_read_and_not_accounted_for_fail_the_run() {
+        let source = |rows| SourceFile { path: "a".to_owned(), bytes: 1, rows, modified: None, etag: None };
+        let mut books = Books::default();
+        books.nowhere.insert("a".to_owned(), 2);
+        assert_eq!(books.counts(&[source(2)]).unwrap().rejected, 2);
+        match books.counts(&[source(3)]) {
+            Err(EngineError::Failed(error)) => assert_eq!(error.kind, "books-do-not-balance"),
+            other => assert!(other.is_err(), "{other:?}"),
+        }
+        assert!(books.counts(&[source(3)]).is_err());
+    }
+}

@@ -282,3 +282,28 @@ fn sorted(mut frame: pl::DataFrame) -> pl::PolarsResult<pl::DataFrame> {
     frame.rechunk_mut();
     frame.take(&order(&frame)?)
 }
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should say where")]
+
+    use super::*;
+    use ::polars::prelude::NamedFrom;
+
+    #[test]
+    fn rows_written_aside_that_are_gone_are_missed() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut sorter = Sorter::new(folder.path(), "rows", 1);
+        for at in [2_i64, 1] {
+            let column = pl::Series::new("n".into(), [at]).into_column();
+            sorter.push(pl::DataFrame::new(1, vec![column]).unwrap()).unwrap();
+        }
+        let mut sorted = sorter.finish().unwrap();
+        let written: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+        assert_eq!(written.len(), 2);
+        std::fs::remove_file(&written[0]).unwrap();
+        let Err(EngineError::Failed(error)) = sorted.next() else { panic!("nobody missed it") };
+        assert_eq!(error.kind, "staging-read-failed");
+        assert!(error.detail.contains(written[0].to_str().unwrap()), "{error:?}");
+    }
+}

@@ -1,11 +1,12 @@
 //! Waiting for a run's end: `?wait=30`, or `Prefer: wait=30`.
 
-use super::find;
 use super::shown::Shown;
+use super::stored_run;
 use crate::http::params::Params;
 use crate::http::problem::Problem;
 use crate::http::{Api, Limits};
 use crate::run::RunId;
+use crate::telemetry::{InUse, METRIC_WAITERS};
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::response::Response;
 use std::sync::Arc;
@@ -45,13 +46,14 @@ impl Wait {
     /// The run when it has ended, when the time is up or when the service shuts down.
     pub(super) async fn for_end(&self, api: &Api, id: RunId) -> Result<Arc<Shown>, Problem> {
         if !self.is_none() && !api.shutdown.is_cancelled() {
+            let _one_more = InUse::of(METRIC_WAITERS);
             tokio::select! {
                 ended = end(api, id) => return ended,
                 () = tokio::time::sleep(self.time) => {}
                 () = api.shutdown.cancelled() => {}
             }
         }
-        Shown::of(&find(api, &id.to_string()).await?).map(Arc::new)
+        Shown::of(&stored_run(api, id).await?).map(Arc::new)
     }
 
     /// Says in the answer that the preference was heeded.

@@ -1,6 +1,6 @@
 //! Who works on what: lost workers are taken over, committing runs are resumed, queued runs are started.
 
-use super::attempt::close;
+use super::attempt::{close, queued_again};
 use super::{due, lock, outbox, read, save};
 use crate::run::{AttemptOutcome, FailureClass, RunError, RunId, State};
 use crate::store::head::Head;
@@ -55,6 +55,9 @@ pub(super) async fn take_over_lost(
         head.end_attempt(&ended, now);
         close(tx, head.id, now, AttemptOutcome::Lost, None).await?;
         save(tx, &head).await?;
+        if head.state == State::Queued {
+            queued_again(tx, AttemptOutcome::Lost.as_str());
+        }
         tx.announce(Change::Queue);
     }
     Ok(())

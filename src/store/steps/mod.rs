@@ -3,24 +3,35 @@
 mod attempt;
 mod claim;
 mod commit;
+mod counted;
 mod due;
 mod outbox;
+mod prune;
+mod pulse;
 mod read;
 mod submit;
+mod tokens;
+
+pub use counted::FENCED_STEPS;
 
 use super::head::Head;
 use super::tx::{Bus, Tx, values};
 use super::{
-    AsOf, Begun, Cancelled, Change, ClaimRequest, Claimed, Decision, Ended, Fenced, Glance, KnownKey, Listing, Message,
-    MessageClaim, NewRun, OutboxDepth, PartitionFilter, QueueDepth, Renewal, Retried, RunFilter, RunStore,
-    StagingVerdict, StoreError, StoreResult, StoredDefinition, Submitted, Tried, rows,
+    AsOf, Begun, Cancelled, Change, ClaimRequest, Claimed, Decision, Ended, EndedAt, Fenced, Glance, KnownKey, Listing,
+    Message, MessageClaim, NewRun, NewToken, OutboxDepth, PartitionFilter, Prunable, QueueDepth, Renewal, Retried,
+    RunFilter, RunStore, StagingVerdict, StoreError, StoreResult, StoredDefinition, Submitted, TokenStore, Tokens,
+    Tried, rows, schema,
 };
+use crate::access::{TokenId, TokenRecord};
 use crate::partition::PartitionKey;
 use crate::run::{
     AttemptOutcome, CatalogEntry, ClaimToken, DefinitionHash, HistoryEntry, IdempotencyKey, Principal, Progress,
     QuarantineFile, Run, RunError, RunId, RunSummary, Scope, State,
 };
+use crate::telemetry::METRIC_RUNS_ENDED;
 use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+use sqlx::migrate::Migrator;
 use std::time::Duration;
 use tokio::sync::broadcast;
 use uuid::Uuid;
@@ -42,6 +53,9 @@ pub(super) trait Database: Send + Sync {
 
     /// Where changes are told.
     fn bus(&self) -> &Bus;
+
+    /// The migrations that this version knows.
+    fn migrations(&self) -> &'static Migrator;
 }
 
 /// How often a step is done again that the database undid for another transaction's sake.
@@ -52,12 +66,18 @@ macro_rules! step {
     ($store:expr, $access:ident, |$tx:ident| $step:expr) => {{
         let mut tries = 0;
         loop {
-            let mut transaction = $store.begin(Access::$access).await?;
-            let $tx = &mut transaction;
-            let done = match $step.await {
-                Ok(answer) => transaction.commit().await.map(|()| answer),
+            let counted = counted::Transaction::begins(Access::$access);
+            let done = match $store.begin(Access::$access).await {
+                Ok(mut transaction) => {
+                    let $tx = &mut transaction;
+                    match $step.await {
+                        Ok(answer) => transaction.commit().await.map(|()| answer),
+                        Err(error) => Err(error),
+                    }
+                }
                 Err(error) => Err(error),
             };
+            counted.ended(done.as_ref().err());
             match done {
                 Err(error) if error.is_conflict() && tries < CONFLICT_RETRIES => tries += 1,
                 done => break done,
@@ -73,7 +93,7 @@ impl<D: Database> RunStore for D {
     }
 
     async fn ping(&self) -> StoreResult<()> {
-        step!(self, Read, |tx| read::ping(tx))
+        step!(self, Write, |tx| pulse::write(tx, self.migrations()))
     }
 
     async fn database_id(&self) -> StoreResult<Uuid> {
@@ -128,23 +148,23 @@ impl<D: Database> RunStore for D {
     }
 
     async fn renew(&self, id: RunId, token: ClaimToken, lease: Duration, progress: &Progress) -> StoreResult<Renewal> {
-        step!(self, Write, |tx| attempt::renew(tx, id, token, lease, progress))
+        counted::renewal(step!(self, Write, |tx| attempt::renew(tx, id, token, lease, progress)))
     }
 
     async fn begin_commit(&self, id: RunId, token: ClaimToken, decision: &Decision) -> StoreResult<Begun> {
-        step!(self, Write, |tx| commit::begin(tx, id, token, decision))
+        counted::begun(step!(self, Write, |tx| commit::begin(tx, id, token, decision)))
     }
 
     async fn may_publish(&self, id: RunId, token: ClaimToken) -> StoreResult<Fenced> {
-        step!(self, Write, |tx| commit::may_publish(tx, id, token))
+        counted::fenced("publish", step!(self, Write, |tx| commit::may_publish(tx, id, token)))
     }
 
     async fn finish(&self, id: RunId, token: ClaimToken) -> StoreResult<Fenced> {
-        step!(self, Write, |tx| commit::finish(tx, id, token))
+        counted::fenced("finish", step!(self, Write, |tx| commit::finish(tx, id, token)))
     }
 
     async fn end_attempt(&self, id: RunId, token: ClaimToken, ended: &Ended) -> StoreResult<Fenced> {
-        step!(self, Write, |tx| attempt::end(tx, id, token, ended))
+        counted::fenced("end", step!(self, Write, |tx| attempt::end(tx, id, token, ended)))
     }
 
     async fn postpone_publish(
@@ -155,11 +175,11 @@ impl<D: Database> RunStore for D {
         outcome: AttemptOutcome,
         error: Option<&RunError>,
     ) -> StoreResult<Fenced> {
-        step!(self, Write, |tx| commit::postpone(tx, id, token, delay, outcome, error))
+        counted::fenced("postpone", step!(self, Write, |tx| commit::postpone(tx, id, token, delay, outcome, error)))
     }
 
     async fn staging_lost(&self, id: RunId, token: ClaimToken, live: &[PartitionKey]) -> StoreResult<Fenced> {
-        step!(self, Write, |tx| commit::staging_lost(tx, id, token, live))
+        counted::fenced("staging_lost", step!(self, Write, |tx| commit::staging_lost(tx, id, token, live)))
     }
 
     async fn cancel(&self, id: RunId) -> StoreResult<Cancelled> {
@@ -212,6 +232,18 @@ impl<D: Database> RunStore for D {
         step!(self, Read, |tx| read::quarantine_verdicts(tx, files))
     }
 
+    async fn prune_version(&self, kept: Duration) -> StoreResult<bool> {
+        step!(self, Write, |tx| prune::version(tx, kept))
+    }
+
+    async fn prunable(&self, kept: Duration, after: EndedAt, limit: u32) -> StoreResult<Prunable> {
+        step!(self, Read, |tx| prune::prunable(tx, kept, after, limit))
+    }
+
+    async fn prune_runs(&self, kept: Duration, runs: &[RunId]) -> StoreResult<u64> {
+        step!(self, Write, |tx| prune::runs(tx, kept, runs))
+    }
+
     async fn queue_depth(&self) -> StoreResult<QueueDepth> {
         step!(self, Read, |tx| read::queue_depth(tx))
     }
@@ -229,6 +261,21 @@ impl<D: Database> RunStore for D {
     }
 }
 
+#[async_trait]
+impl<D: Database> TokenStore for D {
+    async fn tokens(&self) -> StoreResult<Tokens> {
+        step!(self, Read, |tx| tokens::list(tx))
+    }
+
+    async fn put_token(&self, token: &NewToken) -> StoreResult<TokenRecord> {
+        step!(self, Write, |tx| tokens::put(tx, token))
+    }
+
+    async fn revoke_token(&self, id: &TokenId) -> StoreResult<Option<DateTime<Utc>>> {
+        step!(self, Write, |tx| tokens::revoke(tx, id))
+    }
+}
+
 /// How many unreadable runs one claim gives up.
 const MAX_GIVEN_UP: u32 = 100;
 
@@ -238,6 +285,8 @@ async fn claim_readable<D: Database>(
     request: &ClaimRequest,
     reading: &mut Option<RunId>,
 ) -> StoreResult<Option<Claimed>> {
+    // A server that was left behind takes nothing more; what it holds it may end.
+    step!(store, Read, |tx| schema::still_accepts(tx, store.migrations()))?;
     step!(store, Write, |tx| claim::take_over_lost(tx, request, reading))?;
     if let Some(claimed) = step!(store, Write, |tx| claim::resume(tx, request, reading))? {
         return Ok(Some(claimed));
@@ -272,6 +321,8 @@ async fn save(tx: &mut Tx, head: &Head) -> StoreResult<()> {
     if head.state.is_ended() {
         tx.execute(tx.sql.release_scope, values![head.id]).await?;
         outbox::run_ended(tx, head.id).await?;
+        let (pipeline, outcome) = (head.pipeline.clone(), head.state.as_str());
+        tx.count(metrics::counter!(METRIC_RUNS_ENDED, "pipeline" => pipeline, "outcome" => outcome));
     }
     tx.announce(Change::Run(head.id));
     Ok(())

@@ -1,5 +1,6 @@
 //! What requests do to runs: submit, cancel, retry.
 
+use super::attempt::queued_again;
 use super::{due, lock, read, save};
 use crate::partition::PartitionKey;
 use crate::run::{Asked, DefinitionHash, IdempotencyKey, Mode, OnOverlap, Principal, RowCounts, RunId, Unmet};
@@ -175,6 +176,7 @@ pub(super) async fn retry(
         tx.undo();
         return Ok(Retried::Overlaps(in_the_way));
     }
+    queued_again(tx, "request");
     tx.announce(Change::Queue);
     Ok(Retried::Queued)
 }

@@ -8,6 +8,7 @@ mod expressions;
 mod failures;
 mod merge;
 mod naive;
+mod nets;
 mod output;
 mod process;
 mod quarantine;

@@ -58,6 +58,9 @@ async fn every_route_is_on_the_page_with_all_that_the_description_says() {
             if operation["requestBody"].is_object() {
                 expected.extend(["<h4>Body</h4>".to_owned(), "--json".to_owned()]);
             }
+            if let Some(scope) = operation["security"][0]["token"][0].as_str() {
+                expected.extend([format!("<code>{scope}</code>"), "Authorization: Bearer $REFRAIN_TOKEN".to_owned()]);
+            }
             for text in expected {
                 assert!(section.contains(&text), "{id}: {text} is not in {section}");
             }
@@ -144,7 +147,10 @@ fn the_problems_of_answers_are_those_of_the_code_and_each_is_provoked() {
     let provoked = |name: &&String| {
         let quoted = format!("\"{name}\"");
         let with_status = tests.match_indices(&quoted).any(|(at, _)| by_status(&tests[..at]));
-        let in_words = (400..600).any(|status| tests.contains(&format!("\"{status} {name}\"")));
+        let in_words = tests.match_indices(&format!(" {name}\"")).any(|(at, _)| {
+            let status = tests[..at].rsplit('"').next().and_then(|status| status.parse().ok());
+            status.is_some_and(|status: u16| (400..600).contains(&status))
+        });
         with_status || in_words || tests.contains(&format!("urn:refrain:problem:{name}\""))
     };
     let missing: Vec<&String> = kinds.iter().filter(|name| !provoked(name)).collect();
@@ -152,8 +158,10 @@ fn the_problems_of_answers_are_those_of_the_code_and_each_is_provoked() {
 }
 
 #[test]
-fn the_errors_and_warnings_of_runs_are_those_of_the_code() {
+fn the_errors_and_warnings_of_runs_are_those_of_the_code_and_each_is_provoked() {
     let (mut errors, mut warnings) = (BTreeSet::new(), BTreeSet::new());
+    let tests = sources("tests/it").into_iter().filter(|(path, _)| !path.ends_with("http/docs.rs"));
+    let mut tests: String = tests.map(|(_, text)| text).collect();
     for (path, text) in sources("src") {
         if ["src/http/", "src/client", "src/demo", "src/store/tx.rs"].iter().any(|other| path.starts_with(other)) {
             continue;
@@ -161,7 +169,9 @@ fn the_errors_and_warnings_of_runs_are_those_of_the_code() {
         if path.contains("tests") {
             continue;
         }
-        let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
+        let mut parts = text.split("#[cfg(test)]\nmod tests {");
+        let text = parts.next().unwrap();
+        tests.extend(parts);
         for (before, name, behind) in names(text) {
             let is_text = before.ends_with("&'static str = ") || before.ends_with(": &str = ");
             // What ends in a hyphen is the beginning of a file's name.
@@ -175,6 +185,9 @@ fn the_errors_and_warnings_of_runs_are_those_of_the_code() {
     }
     assert_eq!(documented()["Errors of runs"], errors, "left: docs/problems.md, right: the code");
     assert_eq!(documented()["Warnings of runs"], warnings, "left: docs/problems.md, right: the code");
+    let provoked = |name: &&String| tests.contains(&format!("\"{name}\"")) || tests.contains(&format!(":{name}\""));
+    let missing: Vec<&String> = errors.union(&warnings).filter(|name| !provoked(name)).collect();
+    assert!(missing.is_empty(), "no test provokes {missing:?}");
 }
 
 /// Whether what is being written down just there is a warning.

@@ -1,11 +1,13 @@
 //! The HTTP interface: the router as it is served, over a SQLite file of its own.
 
+mod access;
 mod backfill;
 mod client;
 mod data;
 mod docs;
 mod events;
 mod faulty;
+mod gate;
 mod hostile;
 mod layers;
 mod options;
@@ -28,10 +30,11 @@ use chrono::{DateTime, TimeZone, Utc};
 use http_body_util::BodyExt;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use refrain::fault::Faults;
-use refrain::http::{Api, Check, Limits, Pipelines, Watches, router};
+use refrain::http::{Api, Check, Gate, Limits, Pipelines, Watches, router};
 use refrain::notify::Audiences;
 use refrain::pipeline;
-use refrain::store::{RunStore, SqliteOptions, SqliteStore};
+use refrain::store::{RunStore, SqliteOptions, SqliteStore, TokenStore};
+use refrain::telemetry::Metrics;
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use tempfile::TempDir;
@@ -126,6 +129,7 @@ impl App {
         let shelf = Arc::new(Shelf::default());
         let api = Api {
             store: Arc::clone(&store),
+            gate: Gate::new(Arc::clone(&store) as Arc<dyn TokenStore>, Gate::FRESH_FOR, true),
             watches: Watches::new(Arc::clone(&store), limits.max_event_streams),
             files: shelf.clone(),
             audiences: Audiences::default(),
@@ -135,7 +139,7 @@ impl App {
                 let checks = seen.lock().unwrap().clone();
                 Box::pin(async move { checks })
             }),
-            metrics: PrometheusBuilder::new().build_recorder().handle(),
+            metrics: Metrics::of(PrometheusBuilder::new().build_recorder().handle()),
             foresight: plan::foresight(),
             faults: Faults::default(),
             shutdown: CancellationToken::new(),

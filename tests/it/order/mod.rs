@@ -135,6 +135,7 @@ impl Workers {
                 warehouse: warehouse.clone(),
                 settings,
                 probe: Arc::new(NoProbe),
+                pulse: refrain::worker::Pulse::default(),
             };
             tasks.spawn(worker.run(shutdown.clone()));
         }

@@ -8,9 +8,10 @@ use axum::http::{Request, StatusCode};
 use futures::FutureExt;
 use http_body_util::BodyExt;
 use metrics_exporter_prometheus::PrometheusBuilder;
-use refrain::http::{Api, Limits, Watches, router};
+use refrain::http::{Api, Gate, Limits, Watches, router};
 use refrain::notify::Audiences;
 use refrain::pipeline::sources::Foreseen;
+use refrain::telemetry::Metrics;
 use serde_json::Value;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -132,6 +133,7 @@ fn api(bed: &Bed, reader: usize) -> Router {
     router(Api {
         faults: refrain::fault::Faults::default(),
         foresight: Arc::new(|_, _| async { Ok(Foreseen { files: Vec::new(), missing: Vec::new() }) }.boxed()),
+        gate: Gate::new(Arc::clone(&store) as _, Gate::FRESH_FOR, true),
         watches: Watches::new(Arc::clone(&store), 1),
         store,
         files: Arc::new(crate::http::Shelf::default()),
@@ -139,7 +141,7 @@ fn api(bed: &Bed, reader: usize) -> Router {
         pipelines: watch::channel(Arc::new([(definition.name.clone(), Arc::new(definition))].into())).1,
         limits: Limits::default(),
         readiness: Arc::new(|| async { Vec::new() }.boxed()),
-        metrics: PrometheusBuilder::new().build_recorder().handle(),
+        metrics: Metrics::of(PrometheusBuilder::new().build_recorder().handle()),
         shutdown: CancellationToken::new(),
     })
 }

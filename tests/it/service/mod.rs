@@ -1,5 +1,6 @@
 //! Black-box tests: the real binary, started as an operator would, over both stores.
 
+mod access;
 mod backfill;
 mod backup;
 mod bad_input;
@@ -13,12 +14,14 @@ mod follow;
 mod foreign;
 mod full_disk;
 mod idempotency;
+mod keeping;
 mod layout;
 mod lineage;
 mod memory;
 mod mend;
 mod merge;
 mod names;
+mod nets;
 mod numbers;
 mod options;
 mod order;
@@ -27,6 +30,7 @@ mod partitions;
 mod place;
 mod plan;
 mod poison;
+mod restoring;
 mod server;
 mod settings;
 mod shutdown;
