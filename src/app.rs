@@ -8,6 +8,7 @@ mod fix;
 mod foresight;
 mod health;
 mod inspect;
+mod notify;
 mod observer;
 mod pipelines;
 mod prune;
@@ -19,7 +20,7 @@ pub use fix::{Fix, FixBy};
 pub use inspect::{Inspected, Inspection, Verdict, check, inspect};
 pub use tokens::{TokenArgs, token_command};
 
-use crate::config::{DatabaseSettings, Settings, TelemetrySettings, WorkSettings};
+use crate::config::{DatabaseSettings, NotifySettings, Settings, TelemetrySettings, WorkSettings};
 use crate::engine::{ChildEngine, WebSettings};
 use crate::fault::Faults;
 use crate::http::{Api, Fairness, Limits, Operations, Readiness, Watches, operations_router, router};
@@ -121,6 +122,7 @@ pub async fn start(settings: Settings) -> anyhow::Result<Running> {
     let is_secured = certificates.is_some();
     let certificate = certificates.as_ref().map(|found| Certificate::of(found, &settings.edge));
     let max_queued_runs = Some(settings.edge.max_queued_runs).filter(|limit| *limit > 0);
+    let audiences = notify::audiences(&settings.notify)?;
     let store = open_store(&settings.database, max_queued_runs).await?;
     let gate = access::gate(settings.listen, &settings.access, &store).await?;
     let listener =
@@ -134,6 +136,7 @@ pub async fn start(settings: Settings) -> anyhow::Result<Running> {
     let mut tasks = Tasks::default();
     // Before anything is counted.
     let metrics = telemetry::metrics();
+    spawn_notifier(&mut tasks, &settings.notify, &settings.database, &settings.work, &store, &shutdown)?;
     let pulses = match &warehouse {
         Some(warehouse) => spawn_workers(&mut tasks, &settings.work, &store, warehouse, &shutdown)?,
         None => Vec::new(),
@@ -163,6 +166,7 @@ pub async fn start(settings: Settings) -> anyhow::Result<Running> {
         gate,
         watches: Watches::new(Arc::clone(&store), limits.max_event_streams),
         pipelines: pipelines.current(),
+        audiences,
         files: Arc::new(files),
         fairness: Fairness::new(&limits),
         limits,
@@ -188,6 +192,7 @@ pub async fn start(settings: Settings) -> anyhow::Result<Running> {
 pub async fn start_workers(
     database: &DatabaseSettings,
     work: &WorkSettings,
+    notify: &NotifySettings,
     telemetry: &TelemetrySettings,
 ) -> anyhow::Result<Running> {
     if database.url()?.is_none() {
@@ -207,6 +212,7 @@ pub async fn start_workers(
     let warehouse = open_warehouse(database, store.as_ref()).await?;
     let shutdown = CancellationToken::new();
     let mut tasks = Tasks::default();
+    spawn_notifier(&mut tasks, notify, database, work, &store, &shutdown)?;
     let pulses = spawn_workers(&mut tasks, work, &store, &warehouse, &shutdown)?;
     let health = health_of(&store, Some(warehouse), pulses, &pipelines, work);
     watch_over(&mut tasks, health, telemetry, &shutdown).await?;
@@ -313,6 +319,20 @@ async fn watch_over(
         });
     }
     Ok(readiness)
+}
+
+fn spawn_notifier(
+    tasks: &mut Tasks,
+    settings: &NotifySettings,
+    database: &DatabaseSettings,
+    work: &WorkSettings,
+    store: &Arc<dyn RunStore>,
+    shutdown: &CancellationToken,
+) -> anyhow::Result<()> {
+    if let Some(notifier) = notify::notifier(settings, database, work, store)? {
+        tasks.spawn("notifier", notifier.run(shutdown.clone()));
+    }
+    Ok(())
 }
 
 fn source_root(work: &WorkSettings) -> anyhow::Result<PathBuf> {

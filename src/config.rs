@@ -4,12 +4,14 @@ mod access;
 mod edge;
 mod in_force;
 mod keeping;
+mod notify;
 mod telemetry;
 
 pub use access::AccessSettings;
 pub use edge::EdgeSettings;
 pub use in_force::{InForce, Origin, Setting, in_force, unknown_variables};
 pub use keeping::KeepSettings;
+pub use notify::NotifySettings;
 pub use telemetry::TelemetrySettings;
 
 use anyhow::Context;
@@ -175,6 +177,9 @@ pub struct Settings {
     /// How much one request may ask for.
     #[command(flatten)]
     pub limits: LimitSettings,
+    /// Who is told of runs.
+    #[command(flatten)]
+    pub notify: NotifySettings,
     /// What it tells of itself.
     #[command(flatten)]
     pub telemetry: TelemetrySettings,
@@ -223,6 +228,7 @@ impl Settings {
                 max_readers: 4,
                 reader_memory_mb: 1_024,
             },
+            notify: NotifySettings::default(),
             telemetry: TelemetrySettings::default(),
             edge: EdgeSettings::default(),
         }

@@ -15,8 +15,8 @@ use std::time::Duration;
 /// The environment variable that switches faults on.
 pub const VARIABLE: &str = "REFRAIN_FAULT";
 
-/// The steps that have one place in an attempt, before it, or before an answer.
-const STEPS: [&str; 11] = [
+/// The steps that have one place in an attempt, before it, before an answer, or around a try to tell of a run.
+const STEPS: [&str; 13] = [
     "answering",
     "claiming",
     "claimed",
@@ -28,6 +28,8 @@ const STEPS: [&str; 11] = [
     "manifested",
     "published",
     "finished",
+    "delivering",
+    "delivered",
 ];
 /// The steps of which there are several, as in `published-1`.
 const NUMBERED: [&str; 3] = ["staged-", "checkpointed-", "published-"];

@@ -18,6 +18,7 @@ pub mod edge;
 pub mod engine;
 pub mod fault;
 pub mod http;
+pub mod notify;
 pub mod partition;
 pub mod pipeline;
 pub mod run;

@@ -7,7 +7,9 @@ use refrain::client::{
     self, CancelArgs, CredentialArgs, HealthcheckArgs, HistoryArgs, PartitionsArgs, PipelinesArgs, RetryArgs, RunArgs,
     StatusArgs,
 };
-use refrain::config::{DatabaseSettings, Settings, TelemetrySettings, WorkSettings, in_force, unknown_variables};
+use refrain::config::{
+    DatabaseSettings, NotifySettings, Settings, TelemetrySettings, WorkSettings, in_force, unknown_variables,
+};
 use refrain::demo::{self, DemoOptions};
 use refrain::telemetry::{LogFormat, OtlpOptions, Traces};
 use refrain::{engine, http, sample, telemetry};
@@ -117,6 +119,8 @@ struct WorkerArgs {
     #[command(flatten)]
     work: WorkSettings,
     #[command(flatten)]
+    notify: NotifySettings,
+    #[command(flatten)]
     telemetry: TelemetrySettings,
 }
 
@@ -204,8 +208,8 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Verb::Worker(args) => {
             let _traces = start_telemetry(cli.log_format, &args.telemetry)?;
             warn_of_unknown_variables();
-            let WorkerArgs { database, work, telemetry } = *args;
-            app::start_workers(&database, &work, &telemetry).await?.until(asked_to_stop()?).await?;
+            let WorkerArgs { database, work, notify, telemetry } = *args;
+            app::start_workers(&database, &work, &notify, &telemetry).await?.until(asked_to_stop()?).await?;
         }
         Verb::Migrate(database) => drop(app::open_store(&database, None).await?),
         Verb::Check { path } => return check(&path),

@@ -6,7 +6,7 @@ use crate::config::DatabaseSettings;
 use crate::http::Pipelines;
 use crate::partition::PartitionKey;
 use crate::pipeline::{Definition, Merge};
-use crate::run::{Asked, AskedPartitions, IdempotencyKey, Mode, PartFile, Principal, RunId, State, hex};
+use crate::run::{Asked, AskedPartitions, Audience, IdempotencyKey, Mode, PartFile, Principal, RunId, State, hex};
 use crate::store::{
     NewRun, PostgresOptions, PostgresStore, RunStore, SqliteOptions, SqliteStore, StoredDefinition, Submitted,
 };
@@ -213,6 +213,7 @@ async fn in_database(
         idempotency_key: key,
         asked: Asked::new(&definition.pipeline, Mode::Overwrite, AskedPartitions(vec![partition.clone()])),
         definition,
+        audience: Audience::default(),
     };
     match store.submit(&run).await? {
         Submitted::New(run) => return Ok(Accepted::Run { run_id: run.id, state: run.state, now: true }),

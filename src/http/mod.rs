@@ -17,9 +17,11 @@ mod partitions;
 mod pipelines;
 pub mod problem;
 mod runs;
+mod webhooks;
 mod wire;
 
 use crate::fault::Faults;
+use crate::notify::Audiences;
 use crate::pipeline::Definition;
 use crate::pipeline::sources::Foreseen;
 use crate::run::{RunError, Scope};
@@ -143,6 +145,8 @@ pub struct Api {
     pub watches: Watches,
     /// The pipelines as they are now; all of them are exchanged at once when their files are read again.
     pub pipelines: watch::Receiver<Arc<Pipelines>>,
+    /// Who is told of the runs that are accepted.
+    pub audiences: Audiences,
     /// The files of partitions.
     pub files: Arc<dyn PartitionFiles>,
     /// How much one request may ask for.
@@ -192,6 +196,7 @@ pub fn openapi() -> OpenApi {
     // The router's mark of a parameter that spans slashes is unknown to OpenAPI.
     let paths = std::mem::take(&mut api.paths.paths);
     api.paths.paths = paths.into_iter().map(|(path, item)| (path.replace("{*", "{"), item)).collect();
+    webhooks::describe(&mut api);
     api
 }
 

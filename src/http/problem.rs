@@ -19,7 +19,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
 /// What the stable types begin with.
-pub const TYPE_PREFIX: &str = "urn:refrain:problem:";
+pub const TYPE_PREFIX: &str = crate::run::RunError::TYPE_PREFIX;
 
 /// The media type of problem details.
 pub const MEDIA_TYPE: &str = "application/problem+json";

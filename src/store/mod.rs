@@ -15,6 +15,7 @@ mod error;
 mod filter;
 mod glance;
 mod head;
+mod outbox;
 mod pool;
 mod postgres;
 mod prune;
@@ -28,6 +29,7 @@ mod tx;
 
 pub use filter::{AsOf, Listing, PartitionFilter, RunFilter};
 pub use glance::Glance;
+pub use outbox::{Message, MessageClaim, OutboxDepth, Recipient, Then, Tried, Waiting};
 pub use postgres::{PostgresOptions, PostgresStore};
 pub use prune::{EndedAt, Prunable, PrunableRun};
 pub use sqlite::{Clock, SqliteOptions, SqliteStore};
@@ -36,9 +38,9 @@ pub use tokens::{NewToken, TokenStore, Tokens};
 
 use crate::partition::PartitionKey;
 use crate::run::{
-    AttemptOutcome, CatalogEntry, ClaimToken, Decided, DefinitionHash, Fingerprint, HistoryEntry, IdempotencyKey,
-    Principal, Progress, Quarantine, QuarantineFile, RowCounts, Run, RunError, RunId, RunSummary, Scope, SourceFile,
-    State, Unmet, Warning,
+    AttemptOutcome, Audience, CatalogEntry, ClaimToken, Decided, DefinitionHash, Fingerprint, HistoryEntry,
+    IdempotencyKey, Principal, Progress, Quarantine, QuarantineFile, RowCounts, Run, RunError, RunId, RunSummary,
+    Scope, SourceFile, State, Unmet, Warning,
 };
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
@@ -103,6 +105,8 @@ pub struct NewRun {
     pub asked: crate::run::Asked,
     /// The current definition; stored unless it is there already.
     pub definition: StoredDefinition,
+    /// Who is told of it.
+    pub audience: Audience,
 }
 
 /// How a submission ended.
@@ -470,4 +474,14 @@ pub trait RunStore: TokenStore {
 
     /// Counts for metrics.
     async fn queue_depth(&self) -> StoreResult<QueueDepth>;
+
+    /// Takes in hand the message that has been due longest, if any is: over all servers one has it at a time. Of the lineage of
+    /// a run it is the first one that is pending.
+    async fn claim_message(&self, request: &MessageClaim) -> StoreResult<Option<Message>>;
+
+    /// Notes how a try with a message that is in hand ended. Nothing of it changes the run.
+    async fn message_tried(&self, id: Uuid, token: Uuid, tried: &Tried) -> StoreResult<Fenced>;
+
+    /// Counts of messages that were not delivered, for metrics.
+    async fn outbox_depth(&self) -> StoreResult<OutboxDepth>;
 }

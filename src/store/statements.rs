@@ -33,7 +33,7 @@ pub(super) struct Statements {
     /// 1 hash.
     pub(super) definition: &'static str,
     /// Unless its key is taken. 1 id, 2 principal, 3 key, 4 pipeline, 5 mode, 6 asked, 7 fingerprint, 8 definition, 9 sequence,
-    /// 10 due, 11 now, 12 priority, 13 not before.
+    /// 10 due, 11 now, 12 priority, 13 not before, 14 who is told or null.
     pub(super) insert_run: &'static str,
     /// So that a principal has a turn. 1 principal.
     pub(super) join_turns: &'static str,
@@ -81,7 +81,7 @@ pub(super) struct Statements {
     pub(super) put_off_unreadable: &'static str,
     /// 1 run, 2 number, 3 worker, 4 token, 5 now.
     pub(super) insert_attempt: &'static str,
-    /// The one that goes on, if any. 1 run, 2 now, 3 outcome, 4 error.
+    /// The one that goes on, if any; its number. 1 run, 2 now, 3 outcome, 4 error.
     pub(super) end_open_attempt: &'static str,
     /// How the token's attempt ended. 1 run, 2 token.
     pub(super) attempt_outcome: &'static str,
@@ -173,6 +173,28 @@ pub(super) struct Statements {
     pub(super) pipeline_depths: &'static str,
     /// What goes when it is old.
     pub(super) prune: PruneStatements,
+    /// Those of messages.
+    pub(super) outbox: OutboxStatements,
+}
+
+/// What is told of runs, in one database's dialect.
+#[derive(Debug)]
+pub(super) struct OutboxStatements {
+    /// What is told of a run, and who is told. 1 run.
+    pub(super) told: &'static str,
+    /// 1 id, 2 run, 3 kind, 4 URL or null, 5 host, 6 event, 7 notice, 8 now.
+    pub(super) insert_message: &'static str,
+    /// The message that has been due longest; of the lineage of a run the first one that is pending. 1 now, 2 when it is due
+    /// again, 3 token, 4 list of kinds, 5 list of hosts to pass over.
+    pub(super) claim_message: &'static str,
+    /// Unless somebody else has it in hand. 1 id, 2 token, 3 state, 4 due, 5 status, 6 error, 7 now.
+    pub(super) save_try: &'static str,
+    /// The same, where it is lineage. 1 id, 2 token.
+    pub(super) drop_told_lineage: &'static str,
+    /// The webhooks of a run's ends, oldest first. 1 run.
+    pub(super) deliveries: &'static str,
+    /// Of each kind those that are pending and those that were given up.
+    pub(super) outbox_depth: &'static str,
 }
 
 /// The statements of what goes when it is old.

@@ -73,6 +73,10 @@ metrics_are! {
     METRIC_SWEPT Counter "refrain_staging_folders_swept_total" "Staging folders removed by the sweeper";
     METRIC_SWEEP_FAILURES Counter "refrain_sweep_failures_total" "Rounds of the sweeper that failed";
 
+    METRIC_NOTIFICATIONS Gauge "refrain_notifications" "Messages to webhooks and lineage that were not delivered, by kind and state: pending, gave_up";
+    METRIC_NOTIFICATION_OLDEST_SECONDS Gauge "refrain_oldest_pending_notification_seconds" "Seconds that the oldest pending message has been waiting, by kind";
+    METRIC_NOTIFICATION_TRIES Counter "refrain_notification_tries_total" "Tries to deliver a message, by kind and outcome: delivered, failed, gave_up";
+
     METRIC_CONNECTIONS Gauge "refrain_database_connections" "Connections to the database by state, idle or used, when a transaction last began";
     METRIC_CONNECTIONS_MAX Gauge "refrain_database_connections_max" "Connections to the database, at most";
     METRIC_CONNECTION_WAITERS Gauge "refrain_database_connection_waiters" "Transactions that wait for a connection";

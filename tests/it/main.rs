@@ -8,6 +8,7 @@ mod engine;
 mod http;
 mod order;
 mod proxy;
+mod receiver;
 mod sample;
 mod service;
 mod site;

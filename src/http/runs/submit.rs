@@ -10,7 +10,7 @@ use crate::http::problem::{FieldError, Problem, ProblemDetails};
 use crate::http::wire::{RunOrPlan, RunView};
 use crate::http::{Api, Caller, IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED, body, middleware};
 use crate::pipeline::{self, Definition};
-use crate::run::{Asked, IdempotencyKey, Mode, Run, RunId, State as RunState};
+use crate::run::{Asked, Audience, IdempotencyKey, Mode, Run, RunId, State as RunState};
 use crate::store::{KnownKey, NewRun, Retried, StoredDefinition, Submitted};
 use crate::telemetry;
 use axum::extract::State;
@@ -195,10 +195,17 @@ async fn asked(api: &Api, caller: &Caller, request: &SubmitRequest) -> Result<(A
         let detail = format!("found a time more than {} days ahead, expected an earlier one", MAX_AHEAD.num_days());
         return Err(Problem::InvalidRequest(vec![FieldError::new("/not_before", detail)]));
     }
+    audience(api, &asked)?;
     if asked.mode == Mode::Overwrite {
         layout::check(api, &definition).await?;
     }
     Ok((definition, asked))
+}
+
+/// Who is told of what is asked, where its webhook may be told.
+fn audience(api: &Api, asked: &Asked) -> Result<Audience, Problem> {
+    let audience = api.audiences.of(asked.webhook.as_deref());
+    audience.map_err(|detail| Problem::InvalidRequest(vec![FieldError::new("/webhook", detail)]))
 }
 
 async fn new_run(
@@ -214,6 +221,7 @@ async fn new_run(
         id: RunId::new(),
         principal: caller.principal.clone(),
         idempotency_key: key.clone(),
+        audience: audience(api, &asked)?,
         asked,
         definition: stored(&definition),
     })

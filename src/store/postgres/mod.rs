@@ -1,6 +1,7 @@
 //! The store in Postgres: any number of servers and workers.
 
 mod listen;
+mod outbox;
 mod prune;
 mod server;
 mod sql;

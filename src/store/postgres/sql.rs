@@ -1,5 +1,6 @@
 //! The statements in Postgres's dialect, in the order of their twins in SQLite's.
 
+use super::outbox::OUTBOX;
 use crate::store::statements::Statements;
 
 /// A listing of summaries, newest first, over the index of what narrows it.
@@ -76,8 +77,8 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
     insert_run: r"
         insert into runs (
             id, principal, idempotency_key, pipeline, mode, asked, fingerprint, accepted_with, definition, state, sequence,
-            due_at, created_at, priority, not_before
-        ) values ($1, $2, $3, $4, $5, $6::json, $7, $8, $8, 'queued', $9, $10, $11, $12, $13)
+            due_at, created_at, priority, not_before, audience
+        ) values ($1, $2, $3, $4, $5, $6::json, $7, $8, $8, 'queued', $9, $10, $11, $12, $13, $14::json)
         on conflict (principal, idempotency_key) do nothing",
     join_turns: r"insert into turns (principal) values ($1) on conflict (principal) do nothing",
     queued_runs: r"
@@ -239,7 +240,10 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         update runs set claim_token = null, lease_until = $2, due_at = $2
         where id = $1 and state = 'committing'",
     insert_attempt: r"insert into attempts (run_id, number, worker, token, started_at) values ($1, $2, $3, $4, $5)",
-    end_open_attempt: r"update attempts set ended_at = $2, outcome = $3, error = $4::json where run_id = $1 and ended_at is null",
+    end_open_attempt: r"
+        update attempts set ended_at = $2, outcome = $3, error = $4::json
+        where run_id = $1 and ended_at is null
+        returning number",
     attempt_outcome: r"select outcome from attempts where run_id = $1 and token = $2",
     publish_failures: r"
         select count(*) as failures
@@ -437,6 +441,7 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
             min(due_at) filter (where state = 'queued' and due_at <= $1) as oldest_due
         from runs
         where state in ('queued', 'running', 'committing')",
+    outbox: OUTBOX,
     pipeline_depths: r"
         select
             known.pipeline,

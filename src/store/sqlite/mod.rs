@@ -1,5 +1,6 @@
 //! The store in a SQLite file: one serving process, which holds a lock on a file beside it.
 
+mod outbox;
 mod prune;
 mod sql;
 mod tokens;
@@ -23,6 +24,10 @@ use std::time::Duration;
 static MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
 
 /// Holders of leases are dead once their process has let go of the file's lock, so every lease ends at the start.
+/// What a dead process had in hand.
+const HAND_BACK_MESSAGES: &str =
+    "update outbox set token = null, due_at = ?1 where state = 'pending' and token is not null";
+
 const END_ALL_LEASES: &str =
     "update runs set lease_until = ?1 where state in ('running', 'committing') and lease_until > ?1";
 
@@ -95,7 +100,9 @@ impl SqliteStore {
         let now = (options.clock)().timestamp_micros();
         let store = Self::over(Some(writer.clone()), readers, options, Some(lock));
         store.check_schema().await?;
-        sqlx::query(END_ALL_LEASES).bind(now).execute(&writer).await?;
+        for at_start in [END_ALL_LEASES, HAND_BACK_MESSAGES] {
+            sqlx::query(at_start).bind(now).execute(&writer).await?;
+        }
         Ok(store)
     }
 

@@ -1,6 +1,6 @@
 //! What a worker says of its attempt before the decision, and how attempts end.
 
-use super::{lock, save};
+use super::{lock, outbox, save};
 use crate::run::{AttemptOutcome, ClaimToken, Progress, RunError, RunId, State};
 use crate::store::head::after;
 use crate::store::tx::{Tx, json, values};
@@ -67,11 +67,10 @@ pub(super) async fn close(
     error: Option<&RunError>,
 ) -> StoreResult<()> {
     let row = values![id, now, outcome.as_str(), rows::optional_json(error)?];
-    if tx.execute(tx.sql.end_open_attempt, row).await? > 0 {
-        let class = error.map_or("none", |error| error.class.as_str());
-        tx.count(metrics::counter!(METRIC_ATTEMPTS, "outcome" => outcome.as_str(), "class" => class));
-    }
-    Ok(())
+    let Some(row) = tx.optional(tx.sql.end_open_attempt, row).await? else { return Ok(()) };
+    let class = error.map_or("none", |error| error.class.as_str());
+    tx.count(metrics::counter!(METRIC_ATTEMPTS, "outcome" => outcome.as_str(), "class" => class));
+    outbox::attempt_ended(tx, id, row.small_count("number")?, (outcome, error), now).await
 }
 
 /// Whether the token's attempt ended so already: then the answer to that call was lost, and this is its repeat.

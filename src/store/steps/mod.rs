@@ -5,6 +5,7 @@ mod claim;
 mod commit;
 mod counted;
 mod due;
+mod outbox;
 mod prune;
 mod pulse;
 mod read;
@@ -17,8 +18,9 @@ use super::head::Head;
 use super::tx::{Bus, Tx, values};
 use super::{
     AsOf, Begun, Cancelled, Change, ClaimRequest, Claimed, Decision, Ended, EndedAt, Fenced, Glance, KnownKey, Listing,
-    NewRun, NewToken, PartitionFilter, Prunable, QueueDepth, Renewal, Retried, RunFilter, RunStore, StagingVerdict,
-    StoreError, StoreResult, StoredDefinition, Submitted, TokenStore, Tokens, rows, schema,
+    Message, MessageClaim, NewRun, NewToken, OutboxDepth, PartitionFilter, Prunable, QueueDepth, Renewal, Retried,
+    RunFilter, RunStore, StagingVerdict, StoreError, StoreResult, StoredDefinition, Submitted, TokenStore, Tokens,
+    Tried, rows, schema,
 };
 use crate::access::{TokenId, TokenRecord};
 use crate::partition::PartitionKey;
@@ -245,6 +247,18 @@ impl<D: Database> RunStore for D {
     async fn queue_depth(&self) -> StoreResult<QueueDepth> {
         step!(self, Read, |tx| read::queue_depth(tx))
     }
+
+    async fn claim_message(&self, request: &MessageClaim) -> StoreResult<Option<Message>> {
+        step!(self, Write, |tx| outbox::claim(tx, request))
+    }
+
+    async fn message_tried(&self, id: Uuid, token: Uuid, tried: &Tried) -> StoreResult<Fenced> {
+        step!(self, Write, |tx| outbox::tried(tx, id, token, tried))
+    }
+
+    async fn outbox_depth(&self) -> StoreResult<OutboxDepth> {
+        step!(self, Read, |tx| outbox::depth(tx))
+    }
 }
 
 #[async_trait]
@@ -300,11 +314,13 @@ async fn lock(tx: &mut Tx, id: RunId) -> StoreResult<Option<Head>> {
     tx.optional(tx.sql.lock_run, values![id]).await?.as_ref().map(rows::head).transpose()
 }
 
-/// Writes the control state back and tells the waiters of the run. A run that ended lets go of its partitions.
+/// Writes the control state back and tells the waiters of the run. A run that ended lets go of its partitions, and those who are
+/// to be told of it will be: nothing but this and [`claim::give_up_unreadable`] ends a run.
 async fn save(tx: &mut Tx, head: &Head) -> StoreResult<()> {
     tx.execute(tx.sql.save_run, rows::head_values(head)?).await?;
     if head.state.is_ended() {
         tx.execute(tx.sql.release_scope, values![head.id]).await?;
+        outbox::run_ended(tx, head.id).await?;
         let (pipeline, outcome) = (head.pipeline.clone(), head.state.as_str());
         tx.count(metrics::counter!(METRIC_RUNS_ENDED, "pipeline" => pipeline, "outcome" => outcome));
     }

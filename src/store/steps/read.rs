@@ -1,5 +1,6 @@
 //! What is asked and changes nothing. Each answer is from one snapshot.
 
+use super::outbox;
 use crate::partition::PartitionKey;
 use crate::run::{
     CatalogEntry, ClaimToken, DefinitionHash, HistoryEntry, Quarantine, QuarantineFile, Run, RunId, RunSummary, Scope,
@@ -55,6 +56,7 @@ pub(super) async fn run(tx: &mut Tx, id: RunId) -> StoreResult<Option<Run>> {
     for partition in &mut run.partitions {
         partition.superseded_by = superseded.remove(&partition.partition);
     }
+    run.deliveries = outbox::deliveries(tx, id).await?;
     Ok(Some(run))
 }
 

@@ -51,6 +51,7 @@ pub(super) async fn submit(tx: &mut Tx, run: &NewRun) -> StoreResult<Submitted> 
         now,
         i64::from(run.asked.priority),
         run.asked.not_before,
+        (!run.audience.is_nobody()).then(|| json(&run.audience)).transpose()?,
     ];
     if tx.execute(tx.sql.insert_run, row).await? == 0 {
         tx.undo();

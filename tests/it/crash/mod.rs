@@ -14,6 +14,7 @@ mod quarantine;
 mod restored;
 mod sweep;
 mod unmounted;
+mod webhooks;
 mod zombies;
 
 use crate::service::{Place, Server, Shape, Store, month_of_trips, trips_of, trips_pipeline};
@@ -140,6 +141,11 @@ pub(crate) async fn until_async(what: &str, mut is_so: impl AsyncFnMut() -> bool
 fn process_state(pid: Pid) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
     stat.rsplit_once(") ")?.1.chars().next().filter(|state| *state != 'Z')
+}
+
+/// Whether a process has ended, or is a child that only waits to be asked how.
+pub(crate) fn has_ended(pid: Pid) -> bool {
+    process_state(pid).is_none()
 }
 
 pub(crate) async fn stopped(server: &Server) {

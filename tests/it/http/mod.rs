@@ -19,6 +19,7 @@ mod replay;
 mod runs;
 mod spec;
 mod submit;
+mod webhooks;
 mod worker;
 
 pub(crate) use data::Shelf;
@@ -31,6 +32,7 @@ use http_body_util::BodyExt;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use refrain::fault::Faults;
 use refrain::http::{Api, Check, Fairness, Gate, Limits, Pipelines, Watches, router};
+use refrain::notify::Audiences;
 use refrain::pipeline;
 use refrain::store::{RunStore, SqliteOptions, SqliteStore, TokenStore};
 use refrain::telemetry::Metrics;
@@ -131,6 +133,7 @@ impl App {
             gate: Gate::new(Arc::clone(&store) as Arc<dyn TokenStore>, Gate::FRESH_FOR, true),
             watches: Watches::new(Arc::clone(&store), limits.max_event_streams),
             files: shelf.clone(),
+            audiences: Audiences::default(),
             pipelines: watch::channel(Arc::new(parsed(pipelines))).1,
             fairness: Fairness::new(&limits),
             limits,

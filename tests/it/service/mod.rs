@@ -17,6 +17,7 @@ mod full_disk;
 mod idempotency;
 mod keeping;
 mod layout;
+mod lineage;
 mod memory;
 mod mend;
 mod merge;
@@ -37,6 +38,7 @@ mod shutdown;
 mod slow;
 mod warehouse;
 mod web;
+mod webhooks;
 
 pub(crate) use backup::Backup;
 use files::{Column, Trip, summed, write_parquet};

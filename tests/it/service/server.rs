@@ -207,6 +207,24 @@ impl Server {
         self.try_call(Method::POST, "/runs", Some(key), Some(body.to_string())).await.ok()
     }
 
+    /// Cancels a run, of a server that may die of it.
+    pub(crate) async fn cancel_of_the_dying(&self, id: &str) {
+        let _ = self.try_call(Method::POST, &format!("/runs/{id}/cancel"), None, None).await;
+    }
+
+    /// Waits until it is ready, or dead; whether it is ready.
+    pub(crate) async fn is_ready_or_dead(&self) -> bool {
+        let end = Instant::now() + READY_WITHIN;
+        loop {
+            match self.client.get(format!("{}/readyz", self.base)).send().await {
+                Ok(answer) if answer.status() == StatusCode::OK => return true,
+                _ if crate::crash::has_ended(self.pid()) => return false,
+                _ => assert!(Instant::now() < end, "neither ready nor dead: {}", self.log_tail()),
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
     /// Submits a run that must be accepted; answers its id.
     pub(crate) async fn accept(&self, key: &str, body: &Value) -> String {
         let answer = self.submit(key, body).await;
