@@ -14,6 +14,8 @@ mod error;
 mod filter;
 mod glance;
 mod head;
+#[cfg(test)]
+mod plans;
 mod postgres;
 mod rows;
 mod sqlite;

@@ -2,6 +2,7 @@
 
 /// One database's dialect. Lists are JSON arrays; times are the database's own.
 #[derive(Debug)]
+#[cfg_attr(test, derive(serde::Serialize))]
 pub(super) struct Statements {
     /// Answers.
     pub(super) ping: &'static str,
@@ -140,8 +141,10 @@ pub(super) struct Statements {
     pub(super) version_at: &'static str,
     /// Partitions of a run that succeeded which later runs have changed, and the last of these. 1 run.
     pub(super) superseded: &'static str,
-    /// 1 pipeline, 2 list of keys or null for all.
+    /// In no order. 1 pipeline, 2 list of keys.
     pub(super) entries: &'static str,
+    /// The whole table's, in no order. 1 pipeline.
+    pub(super) table_entries: &'static str,
     /// The definition of each of these entries of the catalog. 1 pipeline, 2 list of keys.
     pub(super) made_by: &'static str,
     /// The definitions that the catalog's entries are right for. 1 pipeline.

@@ -1,6 +1,8 @@
 //! The store in Postgres: any number of servers and workers.
 
 mod listen;
+#[cfg(test)]
+mod plans;
 mod server;
 mod sql;
 

@@ -1,5 +1,7 @@
 //! The store in a SQLite file: one serving process, which holds a lock on a file beside it.
 
+#[cfg(test)]
+mod plans;
 mod sql;
 
 use super::error::file_error;

@@ -186,8 +186,13 @@ pub(super) async fn entries(
     pipeline: &str,
     keys: Option<&[PartitionKey]>,
 ) -> StoreResult<Vec<CatalogEntry>> {
-    let keys = keys.map(json).transpose()?;
-    tx.rows(tx.sql.entries, values![pipeline, keys]).await?.iter().map(rows::catalog_entry).collect()
+    let rows = match keys {
+        Some(keys) => tx.rows(tx.sql.entries, values![pipeline, json(keys)?]).await?,
+        None => tx.rows(tx.sql.table_entries, values![pipeline]).await?,
+    };
+    let mut entries = rows.iter().map(rows::catalog_entry).collect::<StoreResult<Vec<_>>>()?;
+    entries.sort_unstable_by(|a, b| a.partition.cmp(&b.partition));
+    Ok(entries)
 }
 
 pub(super) async fn table_definitions(tx: &mut Tx, pipeline: &str) -> StoreResult<Vec<StoredDefinition>> {

@@ -1,0 +1,21 @@
+//! How the databases would go about each statement, where there are many runs and many entries of the catalog: what both
+//! tests of it share.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use super::statements::Statements;
+use std::collections::BTreeMap;
+
+/// Where the rows come from, in one dialect; then the rest, which both databases read.
+pub(super) fn many_rows(numbers: &str) -> String {
+    let rows = std::env::var("REFRAIN_TEST_PLAN_ROWS").unwrap_or("50000".to_owned());
+    rows.parse::<u64>().unwrap();
+    [&numbers.replace("{rows}", &rows), include_str!("plans/many.sql")].concat()
+}
+
+/// Statements that go from the newest run on until their page is full, whatever else narrows them.
+pub(super) const FILLS_A_PAGE: [&str; 2] = ["list", "list_in_state"];
+
+/// Every statement by its name: the struct itself says which there are.
+pub(super) fn by_name(statements: &Statements) -> BTreeMap<String, String> {
+    serde_json::from_value(serde_json::to_value(statements).unwrap()).unwrap()
+}
