@@ -1,5 +1,5 @@
 -- Many runs and many entries of the catalog, in the SQL that both databases read. `numbers` has a row for each run: its
--- number, id, time, state and a document. One run in ten waits, a few are held, one in ten of those that wait has no
+-- number, id, time, state and a document. The last of them wait, a few are held, one in ten of those that wait has no
 -- number yet.
 
 insert into definitions (hash, pipeline, text, created_at)
@@ -27,14 +27,14 @@ pickup_hour = { truncate = "tpep_pickup_datetime", to = "hour" }
 trips = "count(*)"
 revenue = "sum(total_amount)"
 ', at
-from numbers where n % 2 = 0 or n < 20;
+from numbers where n % 2 = 0 or n < 1000;
 
 insert into runs (
     id, principal, idempotency_key, pipeline, mode, asked, fingerprint, accepted_with, definition, state, sequence, due_at,
     claim_token, lease_until, decided_token, attempts, rows, created_at, started_at, ended_at, priority
 )
 select id, 'principal-' || (n % 7), 'key-' || n, 'pipeline-' || (n % 20), case when n % 1001 = 0 then 'full' else 'overwrite' end,
-    document, 'fingerprint', 'definition-' || (n / 10000 * 20 + n % 20), 'definition-' || (n / 10000 * 20 + n % 20), state,
+    document, 'fingerprint', 'definition-' || (n / 100000 * 20 + n % 20), 'definition-' || (n / 100000 * 20 + n % 20), state,
     case when state = 'queued' and n % 10 = 0 then -n else n end, at,
     case when state in ('running', 'committing') then id end,
     case when state in ('running', 'committing') then at end,
@@ -70,7 +70,7 @@ insert into run_labels (run_id, name, text) select id, 'team', 'team-' || (n % 5
 insert into tables (pipeline, version) select 'pipeline-' || (n % 20), (select max(n) from numbers) from numbers where n <= 20;
 
 insert into catalog (pipeline, partition, content, run_id, committed_at, definition)
-select 'pipeline-' || (n % 20), 'at=' || (n / 20), document, id, at, 'definition-' || (n / 10000 * 20 + n % 20) from numbers;
+select 'pipeline-' || (n % 20), 'at=' || (n / 20), document, id, at, 'definition-' || (n / 100000 * 20 + n % 20) from numbers;
 
 insert into history (pipeline, partition, version, run_id, committed_at, outcome, content, definition)
-select 'pipeline-' || (n % 20), 'at=' || (n / 400), n, id, at, 'replaced', document, 'definition-' || (n / 10000 * 20 + n % 20) from numbers;
+select 'pipeline-' || (n % 20), 'at=' || (n / 400), n, id, at, 'replaced', document, 'definition-' || (n / 100000 * 20 + n % 20) from numbers;

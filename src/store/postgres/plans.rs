@@ -1,12 +1,12 @@
 //! Postgres searches an index for every statement, and sorts no more than a page.
-#![expect(clippy::unwrap_used, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod asked;
 mod look;
 
 use super::sql::STATEMENTS;
 use super::{PostgresOptions, PostgresStore};
-use crate::store::plans::{FILLS_A_PAGE, by_name, many_rows};
+use crate::store::plans::{by_name, many_rows};
 use asked::{TYPES, asked};
 use look::Look;
 use serde_json::Value;
@@ -15,6 +15,10 @@ use sqlx::types::Json;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use std::collections::BTreeSet;
 use std::str::FromStr;
+
+/// Go from the newest run on until their page is full. The last two may: where a state or a pipeline is frequent, Postgres takes
+/// that to be the shorter way.
+const FILLS_A_PAGE: [&str; 3] = ["list", "list_in_state", "list_of_pipeline"];
 
 #[tokio::test]
 async fn no_statement_reads_or_sorts_a_table() {

@@ -109,10 +109,11 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         where o.pipeline = ?1
             and o.state in ('queued', 'running', 'committing')
             and (o.sequence > 0 or o.due_at <= ?4)
-            and (?2 is null or o.mode = 'full' or exists (
-                select 1
+            and (?2 is null or o.mode = 'full' or (
+                select true
                 from run_partitions theirs
                 where theirs.run_id = o.id and theirs.partition in (select value from json_each(?2))
+                limit 1
             ))
         order by o.sequence < 0, case when o.sequence > 0 then o.sequence end, o.due_at, o.sequence desc
         limit ?3",

@@ -117,7 +117,7 @@ pub(super) async fn partitions(tx: &mut Tx, pipeline: &str, filter: &PartitionFi
         more,
         partitions: sum.partitions,
         rows: sum.rows,
-        totals: sum.totals.unwrap_or_default(),
+        totals: sum.totals(),
     })
 }
 
@@ -166,6 +166,8 @@ struct Sum {
     partitions: u64,
     rows: u64,
     totals: Option<Totals>,
+    /// Whether the parts have other measures, or in another order.
+    mixed: bool,
 }
 
 impl Sum {
@@ -174,10 +176,22 @@ impl Sum {
         self.rows = rows.ok_or_else(|| StoreError::Corrupt("rows add up to more than 2^64".to_owned()))?;
         self.partitions += 1;
         self.totals = Some(match self.totals.take() {
-            Some(sum) => sum.and(&part.totals),
+            Some(sum) => {
+                self.mixed |= !sum.names().eq(part.totals.names());
+                sum.and(&part.totals)
+            }
             None => part.totals,
         });
         Ok(())
+    }
+
+    /// The parts come in no order: where no order is common to them, measures are told by their names'.
+    fn totals(self) -> Totals {
+        let mut totals = self.totals.unwrap_or_default();
+        if self.mixed {
+            totals.0.sort_by(|a, b| a.name.cmp(&b.name));
+        }
+        totals
     }
 }
 

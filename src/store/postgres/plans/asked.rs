@@ -17,7 +17,7 @@ const NO_TEXT: &str = "null::text";
 const ALL: &str = "null::json";
 const NOW: &str = "now()::timestamptz";
 const PAGE: &str = "100::bigint";
-const VERSION: &str = "30000::bigint";
+const VERSION: &str = "900000::bigint";
 
 /// Statements by name, whose plans depend on their values, or whose types Postgres does not find. One may be there more often.
 pub(super) fn asked() -> Vec<(&'static str, Vec<&'static str>)> {
