@@ -41,6 +41,7 @@ ENV REFRAIN_LISTEN=0.0.0.0:8080 \
     REFRAIN_SOURCE_ROOT=/sources
 USER 10001:10001
 WORKDIR /data
+# It listens beyond the loopback, so a token comes first: docker run --rm -v …:/data refrain token new --principal … --scope …
 # The SQLite file (where no database is named) and the warehouse. Source files are mounted below /sources.
 VOLUME /data
 EXPOSE 8080

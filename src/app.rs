@@ -1,15 +1,21 @@
 //! Wires the parts, spawns named tasks, and shuts down in order.
 
+mod access;
+mod backup;
 mod files;
 mod fix;
 mod foresight;
 mod health;
 mod inspect;
 mod pipelines;
+mod prune;
 mod sweep;
+mod tokens;
 
+pub use backup::backup;
 pub use fix::{Fix, FixBy};
 pub use inspect::{Inspected, Inspection, Verdict, check, inspect};
+pub use tokens::{TokenArgs, token_command};
 
 use crate::config::{DatabaseSettings, Settings, WorkSettings};
 use crate::engine::{ChildEngine, WebSettings};
@@ -108,6 +114,7 @@ pub async fn start(settings: Settings) -> anyhow::Result<Running> {
     let reload = signal(SignalKind::hangup()).context("cannot listen to a signal")?;
     let pipelines = PipelineFolder::load(&settings.work.pipelines)?;
     let store = open_store(&settings.database).await?;
+    let gate = access::gate(settings.listen, &settings.access, &store).await?;
     let listener =
         TcpListener::bind(settings.listen).await.with_context(|| format!("cannot listen on {}", settings.listen))?;
     let address = listener.local_addr()?;
@@ -117,15 +124,17 @@ pub async fn start(settings: Settings) -> anyhow::Result<Running> {
     };
     let shutdown = CancellationToken::new();
     let mut tasks = Tasks::default();
+    // Before anything is counted.
+    let metrics = telemetry::metrics();
+    http::describe_metrics();
     if let Some(warehouse) = &warehouse {
         spawn_workers(&mut tasks, &settings.work, pipelines.tables(), &store, warehouse, &shutdown)?;
     }
-    let metrics = telemetry::metrics();
-    http::describe_metrics();
     let limits = &settings.limits;
     let files = files::Files::new(Arc::clone(&store), &settings.database, warehouse.clone(), limits)?;
     let api = Api {
         store: Arc::clone(&store),
+        gate,
         watches: Watches::new(Arc::clone(&store), limits.max_event_streams),
         pipelines: pipelines.current(),
         files: Arc::new(files),
@@ -236,6 +245,9 @@ fn spawn_workers(
     }
     let every = Duration::from_secs(u64::from(work.sweep_seconds));
     tasks.spawn("sweeper", sweep::run(Arc::clone(store), warehouse.clone(), every, shutdown.clone()));
+    if let Some(kept) = work.keep.runs() {
+        tasks.spawn("pruner", prune::run(Arc::clone(store), warehouse.clone(), kept, every, shutdown.clone()));
+    }
     tasks.spawn("observer", health::observe(Arc::clone(store), warehouse.clone(), tables, shutdown.clone()));
     Ok(())
 }

@@ -10,8 +10,8 @@ mod table;
 mod verbs;
 
 pub use args::{
-    CancelArgs, HistoryArgs, IfFailedArg, OnOverlapArg, PartitionsArgs, PipelinesArgs, RetryArgs, RunArgs, ServerArgs,
-    StatusArgs,
+    CancelArgs, CredentialArgs, HistoryArgs, IfFailedArg, OnOverlapArg, PartitionsArgs, PipelinesArgs, RetryArgs,
+    RunArgs, ServerArgs, StatusArgs,
 };
 pub use table::thousands;
 pub use verbs::{
@@ -61,6 +61,17 @@ pub enum ClientError {
     /// The token cannot be sent.
     #[error("the token cannot stand in a header: expected visible ASCII characters")]
     Token,
+    /// The token cannot be read.
+    #[error("{0}")]
+    TokenFile(String),
+    /// The token would be sent so that others can read it.
+    #[error(
+        "a token is not sent to {server} over http, where whoever is between can read it: expected https, or --insecure"
+    )]
+    InClear {
+        /// The server.
+        server: String,
+    },
     /// No answer came, however often it was tried.
     #[error("{server} does not answer: {cause}")]
     Unreachable {
@@ -95,7 +106,9 @@ impl ClientError {
         match self {
             Self::Unreachable { .. } => true,
             Self::Refused { status, .. } => StatusCode::from_u16(*status).is_ok_and(may_pass),
-            Self::Url { .. } | Self::Token | Self::Unreadable { .. } => false,
+            Self::Url { .. } | Self::Token | Self::TokenFile(_) | Self::InClear { .. } | Self::Unreadable { .. } => {
+                false
+            }
         }
     }
 }
@@ -132,8 +145,9 @@ struct Answer {
 }
 
 impl Client {
-    /// A client of the server at `url`; `token` is sent as a bearer token.
-    pub fn new(url: &str, token: Option<SecretString>) -> Result<Self, ClientError> {
+    /// A client of the server at `url`; `token` is sent as a bearer token, over http only to this machine or where it may be
+    /// sent in clear.
+    pub fn new(url: &str, token: Option<SecretString>, in_clear: bool) -> Result<Self, ClientError> {
         let wrong = |detail: &str| ClientError::Url { url: without_user(url), detail: detail.to_owned() };
         let parsed = Url::parse(url).map_err(|e| wrong(&e.to_string()))?;
         if parsed.password().is_some() || !parsed.username().is_empty() {
@@ -141,6 +155,9 @@ impl Client {
         }
         if token.as_ref().is_some_and(|token| !token.expose_secret().bytes().all(|b| b.is_ascii_graphic())) {
             return Err(ClientError::Token);
+        }
+        if token.is_some() && parsed.scheme() == "http" && !is_loopback(&parsed) && !in_clear {
+            return Err(ClientError::InClear { server: url.to_owned() });
         }
         let mut builder = reqwest::Client::builder();
         if is_loopback(&parsed) {
@@ -336,7 +353,7 @@ mod tests {
     #[test]
     fn what_may_be_a_password_is_not_told() {
         let token = || Some(SecretString::from("t-0 ken"));
-        let told = |url: &str, token| Client::new(url, token).unwrap_err().to_string();
+        let told = |url: &str, token| Client::new(url, token, false).unwrap_err().to_string();
         for (url, token) in
             [("http://u:hunter2@127.0.0.1:1", None), ("u:hunter2@x", None), ("http://127.0.0.1", token())]
         {

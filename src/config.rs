@@ -1,8 +1,12 @@
 //! Settings: a flag is an environment variable (`REFRAIN_*`), read and checked once.
 
+mod access;
 mod in_force;
+mod keeping;
 
+pub use access::AccessSettings;
 pub use in_force::{InForce, Origin, Setting, in_force, unknown_variables};
+pub use keeping::KeepSettings;
 
 use anyhow::Context;
 use clap::Args;
@@ -144,6 +148,9 @@ pub struct WorkSettings {
     #[arg(long, env = "REFRAIN_SWEEP_SECONDS", default_value_t = 300, value_name = "SECONDS")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub sweep_seconds: u32,
+    /// How long what is over is kept.
+    #[command(flatten)]
+    pub keep: KeepSettings,
 }
 
 /// Everything that the service is told.
@@ -152,6 +159,9 @@ pub struct Settings {
     /// The address to listen on.
     #[arg(long, env = "REFRAIN_LISTEN", default_value = "127.0.0.1:8080", value_name = "ADDRESS")]
     pub listen: SocketAddr,
+    /// Who is let in.
+    #[command(flatten)]
+    pub access: AccessSettings,
     /// Where the database is.
     #[command(flatten)]
     pub database: DatabaseSettings,
@@ -168,6 +178,7 @@ impl Settings {
     pub fn for_folders(data_dir: &Path, pipelines: &Path, source_root: &Path) -> Self {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
+            access: AccessSettings { insecure: false },
             database: DatabaseSettings {
                 data_dir: data_dir.to_owned(),
                 database_url: None,
@@ -189,6 +200,7 @@ impl Settings {
                 source_timeout_seconds: 30,
                 shutdown_grace_seconds: 10,
                 sweep_seconds: 300,
+                keep: KeepSettings::default(),
             },
             limits: LimitSettings {
                 max_body_bytes: 1 << 20,

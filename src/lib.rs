@@ -9,6 +9,7 @@
 //!                             └──────> table (publish lock; rename into the warehouse; sweep; verify)
 //! ```
 
+pub mod access;
 pub mod app;
 pub mod client;
 pub mod config;

@@ -2,8 +2,10 @@
 
 use anyhow::Context;
 use clap::{Args, CommandFactory, Parser, Subcommand};
-use refrain::app::{self, FixBy, Verdict};
-use refrain::client::{self, CancelArgs, HistoryArgs, PartitionsArgs, PipelinesArgs, RetryArgs, RunArgs, StatusArgs};
+use refrain::app::{self, FixBy, TokenArgs, Verdict};
+use refrain::client::{
+    self, CancelArgs, CredentialArgs, HistoryArgs, PartitionsArgs, PipelinesArgs, RetryArgs, RunArgs, StatusArgs,
+};
 use refrain::config::{DatabaseSettings, Settings, WorkSettings, in_force, unknown_variables};
 use refrain::demo::{self, DemoOptions};
 use refrain::telemetry::LogFormat;
@@ -51,6 +53,8 @@ enum Verb {
     },
     /// Submit a run to a server.
     Run(RunArgs),
+    /// Make, list and revoke tokens, in the database.
+    Token(TokenArgs),
     /// Show a run of a server, or the latest ones.
     Status(StatusArgs),
     /// Cancel a run.
@@ -69,6 +73,8 @@ enum Verb {
         /// The shell.
         shell: clap_complete::Shell,
     },
+    /// Copy the embedded database into a folder, beside the server that holds it; docs/backup.md says what else a backup needs.
+    Backup(BackupArgs),
     /// Hold the catalog against the files; ends with 1 where they differ, or with 3 where --fix has a run for all of it.
     Verify(Box<VerifyArgs>),
     /// Make the made-up quarter of yellow-taxi files.
@@ -116,6 +122,15 @@ struct WorkerArgs {
 }
 
 #[derive(Args)]
+struct BackupArgs {
+    /// The folder to copy it to; made where it is not there.
+    #[arg(long, value_name = "DIR")]
+    to: PathBuf,
+    #[command(flatten)]
+    database: DatabaseSettings,
+}
+
+#[derive(Args)]
 struct VerifyArgs {
     /// Only this pipeline's table.
     pipeline: Option<String>,
@@ -128,6 +143,8 @@ struct VerifyArgs {
     /// Queue them by this server instead of in the database: for the embedded one, which its server holds.
     #[arg(long, env = "REFRAIN_URL", value_name = "URL")]
     url: Option<String>,
+    #[command(flatten)]
+    credential: CredentialArgs,
     /// The folder of the pipeline files.
     #[arg(long, env = "REFRAIN_PIPELINES", default_value = "./pipelines", value_name = "DIR")]
     pipelines: PathBuf,
@@ -193,6 +210,7 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Verb::Migrate(database) => drop(app::open_store(&database).await?),
         Verb::Check { path } => return check(&path),
         Verb::Run(args) => return Ok(client::run_command(args).await),
+        Verb::Token(args) => app::token_command(args).await?,
         Verb::Status(args) => return Ok(client::status_command(args).await),
         Verb::Cancel(args) => return Ok(client::cancel_command(args).await),
         Verb::Retry(args) => return Ok(client::retry_command(args).await),
@@ -203,6 +221,10 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "refrain", &mut script);
             std::io::stdout().write_all(&script)?;
+        }
+        Verb::Backup(args) => {
+            let copy = app::backup(&args.database, &args.to).await?;
+            writeln!(std::io::stdout(), "{}", copy.display())?;
         }
         Verb::Verify(args) => return verify(*args).await,
         Verb::Sample { out, scale } => {
@@ -278,7 +300,8 @@ fn check(path: &std::path::Path) -> anyhow::Result<ExitCode> {
 }
 
 async fn verify(args: VerifyArgs) -> anyhow::Result<ExitCode> {
-    let fix = args.fix.then(|| args.url.map_or(FixBy::Database, FixBy::Server));
+    let credential = args.credential;
+    let fix = args.fix.then(|| args.url.map_or(FixBy::Database, |url| FixBy::Server { url, credential }));
     let found = app::inspect(&args.database, &args.pipelines, args.pipeline.as_deref(), fix).await?;
     let mut out = std::io::stdout();
     if args.json {

@@ -402,6 +402,8 @@ pub struct Run {
 pub struct RunSummary {
     /// Its id.
     pub id: RunId,
+    /// Whose key it is.
+    pub principal: Principal,
     /// The pipeline's name.
     pub pipeline: String,
     /// The key that it was submitted under.

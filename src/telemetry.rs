@@ -28,6 +28,9 @@ pub const METRIC_PUBLISH_LOCK_SECONDS: &str = "refrain_publish_lock_held_seconds
 /// Staging folders that the sweeper removed.
 pub const METRIC_SWEPT: &str = "refrain_staging_folders_swept_total";
 
+/// Runs that ended long ago and are not kept any more.
+pub const METRIC_PRUNED: &str = "refrain_runs_pruned_total";
+
 /// Buckets of durations, in seconds.
 const SECONDS: [f64; 12] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0, 60.0];
 
@@ -71,5 +74,6 @@ fn describe() {
         METRIC_PUBLISH_LOCK_SECONDS,
         "Seconds that a table's publish lock has been held, by pipeline"
     );
+    metrics::describe_counter!(METRIC_PRUNED, "Ended runs forgotten by this server (--keep-runs-days)");
     metrics::describe_counter!(METRIC_SWEPT, "Staging folders removed by the sweeper");
 }

@@ -15,6 +15,7 @@ class Refrain(dg.ConfigurableResource):
     """A Refrain service."""
 
     url: str
+    token: str = ""
 
     def rebuild(self, pipeline: str, partitions: list, key: str, log: logging.Logger) -> dict:
         """Submits a run and waits for its end. Whatever was lost on the way is asked again by the asset's retries: the
@@ -30,8 +31,13 @@ class Refrain(dg.ConfigurableResource):
             raise dg.Failure(f"run {run['id']} {run['state']}: {why}", allow_retries=False)
         return run
 
+    def _with_token(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        if self.token:
+            request.headers["Authorization"] = f"Bearer {self.token}"
+        return request
+
     def _call(self, method: str, path: str, **options) -> dict:
-        answer = requests.request(method, self.url + path, **options)
+        answer = requests.request(method, self.url + path, auth=self._with_token, **options)
         if 400 <= answer.status_code < 500:
             raise dg.Failure(f"{answer.status_code}: {answer.text}", allow_retries=False)
         answer.raise_for_status()

@@ -29,8 +29,14 @@ def may_pass(task, task_run, state) -> bool:
     return False
 
 
+def with_token(request: httpx.Request) -> httpx.Request:
+    if token := os.environ.get("REFRAIN_TOKEN"):
+        request.headers["Authorization"] = f"Bearer {token}"
+    return request
+
+
 def call(method: str, path: str, **options) -> dict:
-    answer = httpx.request(method, REFRAIN_URL + path, **options)
+    answer = httpx.request(method, REFRAIN_URL + path, auth=with_token, **options)
     if answer.is_client_error:
         raise RunFailed(f"{answer.status_code}: {answer.text}")
     answer.raise_for_status()

@@ -1,7 +1,7 @@
 //! `refrain verify --fix`: runs for the partitions whose files are not those of the catalog.
 
 use super::inspect::Inspected;
-use crate::client::{Client, ClientError};
+use crate::client::{Client, ClientError, CredentialArgs};
 use crate::config::DatabaseSettings;
 use crate::http::Pipelines;
 use crate::partition::PartitionKey;
@@ -25,8 +25,13 @@ const MAX_TIMES: u32 = 1000;
 pub enum FixBy {
     /// This process, in the database.
     Database,
-    /// The server at this URL.
-    Server(String),
+    /// A server.
+    Server {
+        /// Where it is.
+        url: String,
+        /// What it is shown.
+        credential: CredentialArgs,
+    },
 }
 
 /// What was done about a finding.
@@ -165,7 +170,7 @@ enum Queue {
 impl Queue {
     async fn open(by: &FixBy, database: &DatabaseSettings) -> anyhow::Result<Self> {
         match (by, &database.url()?) {
-            (FixBy::Server(url), _) => Ok(Self::Server(Client::new(url, None)?)),
+            (FixBy::Server { url, credential }, _) => Ok(Self::Server(credential.client(url)?)),
             (FixBy::Database, Some(url)) => {
                 Ok(Self::Database(Box::new(PostgresStore::connect(url, PostgresOptions::default()).await?)))
             }
@@ -237,7 +242,8 @@ async fn by_server(
     let body = json!({"pipeline": definition.name, "partitions": [partition], "if_failed": "retry"});
     let submitted = match client.submit(key.as_str(), &body).await {
         Ok(submitted) => submitted,
-        Err(ClientError::Refused { status: 400..=499, detail, .. }) => {
+        // Who is not let in is told once, and not of each partition.
+        Err(ClientError::Refused { status: 400 | 402 | 404..=499, detail, .. }) => {
             return Ok(Accepted::Refused(format!("the server refused a run for it: {detail}")));
         }
         Err(error) => return Err(error.into()),

@@ -4,7 +4,7 @@ use super::pipelines::PipelineFolder;
 use crate::config::WorkSettings;
 use crate::http::{Check, Pipelines, Readiness};
 use crate::run::State;
-use crate::store::{RunFilter, RunStore};
+use crate::store::{RunFilter, RunStore, StoreError};
 use crate::table::{Holder, Warehouse};
 use crate::telemetry::{METRIC_OLDEST_DUE_SECONDS, METRIC_PUBLISH_LOCK_SECONDS, METRIC_RUNS};
 use chrono::Utc;
@@ -100,6 +100,8 @@ async fn partial(name: &str, check: impl Future<Output = Found>) -> Check {
 async fn database(store: &dyn RunStore) -> Found {
     match store.ping().await {
         Ok(()) => Ok("it answers".to_owned()),
+        // In words for the operator: a later version has changed it.
+        Err(StoreError::Setup(why)) => Err(why),
         Err(error) => {
             tracing::warn!(%error, "the database does not answer");
             Err("it does not answer".to_owned())

@@ -181,7 +181,9 @@ fn holder() -> Holder {
 
 async fn open_to_look(database: &DatabaseSettings) -> anyhow::Result<Arc<dyn RunStore>> {
     if let Some(url) = &database.url()? {
-        return Ok(Arc::new(PostgresStore::connect(url, PostgresOptions::default()).await?));
+        let store = PostgresStore::connect(url, PostgresOptions::default()).await?;
+        store.check_schema().await?;
+        return Ok(Arc::new(store));
     }
     Ok(Arc::new(SqliteStore::open_read_only(&database.sqlite_path()).await?))
 }

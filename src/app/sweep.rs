@@ -22,7 +22,7 @@ pub(super) async fn run(store: Arc<dyn RunStore>, warehouse: Warehouse, every: D
 
 /// Lists folders first, then asks the database: a folder made in between is not in the list, and a token that lost its
 /// run in between only waits for the next round.
-async fn sweep(store: &dyn RunStore, warehouse: &Warehouse) -> anyhow::Result<()> {
+pub(super) async fn sweep(store: &dyn RunStore, warehouse: &Warehouse) -> anyhow::Result<()> {
     let listing = warehouse.clone();
     let folders = tokio::task::spawn_blocking(move || {
         listing.check_identity()?;
@@ -55,7 +55,7 @@ async fn sweep_quarantine(store: &dyn RunStore, warehouse: &Warehouse) -> anyhow
         let verdicts = store.quarantine_verdicts(files).await?;
         for (file, _) in files.iter().zip(verdicts).filter(|(_, verdict)| *verdict == StagingVerdict::Remove) {
             let (removing, gone) = (warehouse.clone(), file.clone());
-            tokio::task::spawn_blocking(move || removing.remove_quarantined(&gone)).await??;
+            tokio::task::spawn_blocking(move || removing.remove_quarantined(&gone.path)).await??;
             tracing::info!(run.id = %file.run, path = %file.path, "swept rows kept apart that no run names");
             metrics::counter!(METRIC_SWEPT).increment(1);
         }

@@ -1,5 +1,8 @@
 //! The arguments of the verbs that speak to a server, and what their help teaches.
 
+use super::{Client, ClientError};
+use crate::config::secret_in;
+use clap::builder::BoolishValueParser;
 use clap::{Args, ValueEnum};
 use secrecy::SecretString;
 use std::path::PathBuf;
@@ -10,15 +13,37 @@ pub struct ServerArgs {
     /// The server.
     #[arg(long, env = "REFRAIN_URL", default_value = "http://127.0.0.1:8080", value_name = "URL")]
     pub url: String,
+    /// What it is shown.
+    #[command(flatten)]
+    pub credential: CredentialArgs,
+    /// Print JSON, as the server answers it.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The token that a server is shown.
+#[derive(Debug, Clone, Args)]
+pub struct CredentialArgs {
     /// Send this as a bearer token. Set it by the environment, where a process listing does not show it.
     #[arg(long, env = "REFRAIN_TOKEN", hide_env_values = true, value_name = "TOKEN")]
     pub token: Option<SecretString>,
     /// A file that holds that token, and nothing else but a line's end.
     #[arg(long, env = "REFRAIN_TOKEN_FILE", value_name = "FILE", conflicts_with = "token")]
     pub token_file: Option<PathBuf>,
-    /// Print JSON, as the server answers it.
-    #[arg(long)]
-    pub json: bool,
+    /// Send the token over http to other machines too, where whoever is between can read it.
+    #[arg(long = "insecure", env = "REFRAIN_INSECURE", value_parser = BoolishValueParser::new())]
+    pub send_in_clear: bool,
+}
+
+impl CredentialArgs {
+    /// A client of the server at `url` that shows it the token.
+    pub fn client(&self, url: &str) -> Result<Client, ClientError> {
+        let token = match &self.token_file {
+            None => self.token.clone(),
+            Some(file) => Some(secret_in(file).map_err(|error| ClientError::TokenFile(format!("{error:#}")))?),
+        };
+        Client::new(url, token, self.send_in_clear)
+    }
 }
 
 /// Whether to wait, and for how long.

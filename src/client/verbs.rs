@@ -6,7 +6,6 @@ use super::args::{
 };
 use super::screen::{Paint, Watch, note};
 use super::{Client, ClientError, encoded, has_ended, show, state};
-use crate::config::secret_in;
 use crate::partition::{PartitionColumn, PartitionSpec, Transform, ValueKind};
 use serde_json::{Value, json};
 use std::io::Write as _;
@@ -147,7 +146,7 @@ pub async fn healthcheck_command(mut listen: SocketAddr) -> ExitCode {
         // A server that listens everywhere is asked where it is nearest.
         listen.set_ip(if listen.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
     }
-    let asked = async { Client::new(&format!("http://{listen}"), None)?.get("/healthz").await };
+    let asked = async { Client::new(&format!("http://{listen}"), None, false)?.get("/healthz").await };
     match tokio::time::timeout(HEALTHCHECK_TIMEOUT, asked).await {
         Ok(Ok(_)) => ExitCode::SUCCESS,
         Ok(Err(error)) => {
@@ -162,11 +161,7 @@ pub async fn healthcheck_command(mut listen: SocketAddr) -> ExitCode {
 }
 
 fn client(server: &ServerArgs) -> Ended<Client> {
-    let token = match &server.token_file {
-        None => server.token.clone(),
-        Some(file) => Some(secret_in(file).map_err(|error| Failure::Usage(format!("{error:#}")))?),
-    };
-    Ok(Client::new(&server.url, token)?)
+    Ok(server.credential.client(&server.url)?)
 }
 
 fn without_key(args: &RunArgs) -> String {

@@ -5,6 +5,7 @@
 //! request line to the child's standard input and keeps it open; the child answers in JSON lines on its standard output
 //! and ends itself when its standard input does, for then its parent is gone.
 
+use super::environment::without_settings;
 use super::error::{lost, service_failure};
 use super::{Engine, EngineError, Job, Report, polars};
 use crate::fault::Faults;
@@ -99,7 +100,7 @@ impl ChildEngine {
         if self.memory_mb.is_some() {
             command.env(GIVE_BACK.0, GIVE_BACK.1);
         }
-        command
+        without_settings(&mut command)
             .arg("engine")
             .envs(LEAN)
             .stdin(Stdio::piped())

@@ -7,6 +7,7 @@
 //! not, the rows are not whole. It dies with its parent, at the latest when it writes on.
 
 use super::child::{GIVE_BACK, LEAN, last_words, leave_signals_to_the_parent, limit_memory};
+use super::environment::without_settings;
 use super::polars;
 use crate::run::PartFile;
 use bytes::Bytes;
@@ -127,7 +128,7 @@ impl Extractor {
     fn spawn(&self, file: File) -> io::Result<(Child, UnixStream)> {
         let (ours, its) = std::os::unix::net::UnixStream::pair()?;
         ours.set_nonblocking(true)?;
-        let child = Command::new(&self.program)
+        let child = without_settings(&mut Command::new(&self.program))
             .arg("extract")
             .envs(LEAN)
             .envs([GIVE_BACK, THREADS])

@@ -1,6 +1,7 @@
 //! The engine: a definition, its sources and a scope become staged files and a report.
 
 mod child;
+mod environment;
 mod error;
 mod extract;
 mod local;

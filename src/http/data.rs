@@ -8,7 +8,7 @@ pub use files::{FilesError, OpenedFile, PartitionFiles, RowStream, RowsAs, RowsA
 
 use super::params::{Params, invalid};
 use super::problem::{Problem, ProblemDetails};
-use super::{Api, answer};
+use super::{Api, Caller, answer};
 use crate::partition::PartitionKey;
 use crate::run::CatalogEntry;
 use accept::Form;
@@ -90,13 +90,14 @@ pub(super) fn routes() -> OpenApiRouter<Api> {
 async fn get(
     State(api): State<Api>,
     Path((name, key)): Path<(String, String)>,
+    caller: Caller,
     method: Method,
     params: Params,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     params.only(&["columns", "limit"])?;
     let cut = Cut::of(&params)?;
-    api.pipeline(&name)?;
+    api.pipeline(&caller, &name)?;
     let key = PartitionKey::from_canonical(key);
     let (entry, opened) = current(&api, &name, &key).await?;
     let forms = accept::forms(entry.content.file, cut.is_any());

@@ -1,7 +1,7 @@
 //! What surrounds every handler.
 
 use super::problem::{Problem, render_problems};
-use super::{Api, METRIC_REQUEST_SECONDS, METRIC_REQUESTS, REQUEST_ID, body};
+use super::{Api, METRIC_REQUEST_SECONDS, METRIC_REQUESTS, REQUEST_ID, admission, body};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
@@ -48,6 +48,8 @@ pub(super) fn around(routes: Router<Api>, api: &Api) -> Router<Api> {
             .layer(CatchPanicLayer::custom(on_panic))
             // Outside the body, which has a time limit of its own inside the same bound.
             .layer(from_fn_with_state(api.clone(), limit_time))
+            // Before the body, which nobody is to send in vain; and inside whatever counts and limits all requests.
+            .layer(from_fn_with_state(api.clone(), admission::admit))
             // Handlers find the whole body, or are not called.
             .layer(from_fn_with_state(api.clone(), take_body))
             // Innermost: what was asked is done by now, whether the client will hear of it or not.

@@ -1,10 +1,13 @@
 //! The HTTP interface: the router, what it needs, and its limits.
 
 mod accept;
+mod admission;
 mod answer;
 mod body;
+mod caller;
 mod data;
 mod docs;
+mod gate;
 mod health;
 mod middleware;
 mod object;
@@ -33,7 +36,9 @@ use utoipa::OpenApi as _;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
+pub use caller::{Bearer, Caller};
 pub use data::{FilesError, OpenedFile, PartitionFiles, RowStream, RowsAs, RowsAsked};
+pub use gate::Gate;
 pub use runs::{IfFailed, PartitionAsked, PartitionsAsked, RangeAsked, SubmitRequest, Watches};
 
 /// Counts requests by `method`, `route` and `status`.
@@ -125,6 +130,8 @@ impl Default for Limits {
 pub struct Api {
     /// The run store.
     pub store: Arc<dyn RunStore>,
+    /// Who is let in.
+    pub gate: Gate,
     /// Who waits for runs of that store.
     pub watches: Watches,
     /// The pipelines as they are now; all of them are exchanged at once when their files are read again.
@@ -146,18 +153,20 @@ pub struct Api {
 }
 
 impl Api {
-    /// The pipeline of this name, or a 404 that lists those that there are.
-    fn pipeline(&self, name: &str) -> Result<Arc<Definition>, Problem> {
-        self.definition(name)
-            .ok_or_else(|| Problem::NoSuchPipeline { name: name.to_owned(), known: self.pipeline_names() })
+    /// The pipeline of this name, or a 404 that lists those that there are for the caller.
+    fn pipeline(&self, caller: &Caller, name: &str) -> Result<Arc<Definition>, Problem> {
+        let seen = self.definition(name).filter(|_| caller.sees(name));
+        seen.ok_or_else(|| Problem::NoSuchPipeline { name: name.to_owned(), known: self.pipeline_names(caller) })
     }
 
+    /// The pipeline of this name as it is now, whoever asks.
     fn definition(&self, name: &str) -> Option<Arc<Definition>> {
         self.pipelines.borrow().get(name).cloned()
     }
 
-    fn pipeline_names(&self) -> Vec<String> {
-        self.pipelines.borrow().keys().cloned().collect()
+    /// The pipelines that there are for the caller.
+    fn pipeline_names(&self, caller: &Caller) -> Vec<String> {
+        self.pipelines.borrow().keys().filter(|name| caller.sees(name)).cloned().collect()
     }
 }
 
@@ -170,6 +179,7 @@ pub fn router(api: Api) -> Router {
 /// What the interface is, as OpenAPI.
 pub fn openapi() -> OpenApi {
     let mut api = routes().into_openapi();
+    admission::describe(&mut api);
     // The router's mark of a parameter that spans slashes is unknown to OpenAPI.
     let paths = std::mem::take(&mut api.paths.paths);
     api.paths.paths = paths.into_iter().map(|(path, item)| (path.replace("{*", "{"), item)).collect();

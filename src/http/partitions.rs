@@ -5,7 +5,7 @@ mod as_of;
 use super::params::{Params, cursor, invalid, read_cursor};
 use super::problem::{Problem, ProblemDetails};
 use super::wire::{ListOrMissing, MissingList, PartitionDetail, PartitionList};
-use super::{Api, answer};
+use super::{Api, Caller, answer};
 use crate::partition::{KeyError, PartitionKey, PartitionSpec, Transform};
 use crate::pipeline::Definition;
 use crate::store::PartitionFilter;
@@ -43,17 +43,19 @@ pub(super) fn routes() -> OpenApiRouter<Api> {
         (status = 304, description = "The table is as the tag's answer said"),
         (status = 400, description = "The query cannot be read", body = ProblemDetails, content_type = "application/problem+json"),
         (status = 404, description = "There is no such pipeline, or its table never had such a version", body = ProblemDetails, content_type = "application/problem+json"),
+        (status = 410, description = "The table's version is not kept any more", body = ProblemDetails, content_type = "application/problem+json"),
         (status = 503, description = "The database does not answer, or not in time", body = ProblemDetails, content_type = "application/problem+json"),
     ),
 )]
 async fn list(
     State(api): State<Api>,
     Path(name): Path<String>,
+    caller: Caller,
     params: Params,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     params.only(&["from", "to", "missing", "as_of", "cursor", "limit"])?;
-    let definition = &api.pipeline(&name)?;
+    let definition = &api.pipeline(&caller, &name)?;
     if params.flag("missing")? {
         return list_missing(&api, definition, &params, &headers).await;
     }
@@ -70,6 +72,10 @@ async fn list(
         }
     }
     let listing = api.store.partitions(&name, &filter).await?;
+    if page.as_of.is_some_and(|version| version < listing.history_from) {
+        let as_of = params.get("as_of").unwrap_or_default().to_owned();
+        return Err(Problem::HistoryGone { pipeline: name, as_of, oldest: listing.history_from });
+    }
     let last = listing.entries.last().filter(|_| listing.more);
     let next_cursor = last.map(|entry| page.cursor(&entry.partition));
     let tag = tag(listing.version, definition, &params);
@@ -177,11 +183,12 @@ fn read_bound(spec: &PartitionSpec, text: &str) -> Result<Bound, KeyError> {
 async fn get(
     State(api): State<Api>,
     Path((name, key)): Path<(String, String)>,
+    caller: Caller,
     params: Params,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     params.only(&["cursor", "limit"])?;
-    let definition = &api.pipeline(&name)?;
+    let definition = &api.pipeline(&caller, &name)?;
     let limit = params.limit(api.limits.default_page, api.limits.max_page)?;
     let before = params.read("cursor", |text| {
         read_cursor(text)

@@ -3,7 +3,7 @@
 use super::params::Params;
 use super::problem::{Problem, ProblemDetails};
 use super::wire::{PipelineDetail, PipelineList, PipelineSummary};
-use super::{Api, answer};
+use super::{Api, Caller, answer};
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
@@ -16,10 +16,11 @@ pub(super) fn routes() -> OpenApiRouter<Api> {
 
 /// Lists the pipelines.
 #[utoipa::path(get, path = "/pipelines", operation_id = "list_pipelines", tag = "pipelines", responses((status = 200, description = "The pipelines", body = PipelineList<'_>)))]
-async fn list(State(api): State<Api>, params: Params, headers: HeaderMap) -> Result<Response, Problem> {
+async fn list(State(api): State<Api>, caller: Caller, params: Params, headers: HeaderMap) -> Result<Response, Problem> {
     params.only(&[])?;
     let now = Arc::clone(&api.pipelines.borrow());
-    let pipelines = now.values().map(|definition| PipelineSummary::from(definition.as_ref())).collect();
+    let seen = now.values().filter(|definition| caller.sees(&definition.name));
+    let pipelines = seen.map(|definition| PipelineSummary::from(definition.as_ref())).collect();
     answer::json(StatusCode::OK, &headers, &PipelineList { pipelines })
 }
 
@@ -34,10 +35,11 @@ async fn list(State(api): State<Api>, params: Params, headers: HeaderMap) -> Res
 async fn get(
     State(api): State<Api>,
     Path(name): Path<String>,
+    caller: Caller,
     params: Params,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     params.only(&[])?;
-    let definition = &api.pipeline(&name)?;
+    let definition = &api.pipeline(&caller, &name)?;
     answer::json(StatusCode::OK, &headers, &PipelineDetail::from(definition.as_ref()))
 }

@@ -1,6 +1,9 @@
 //! Errors as RFC 9457 problem details. Nothing but this file knows an error's status.
 
+mod denied;
 mod withheld;
+
+pub use denied::Denied;
 
 use super::{Check, REQUEST_ID};
 use crate::run::{RunId, State, Unmet};
@@ -63,6 +66,8 @@ pub struct ProblemDetails {
 /// Why a request was not served.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Problem {
+    /// Who asks is not known, or may not.
+    Denied(Denied),
     /// The request cannot be understood, below the level of its fields.
     Malformed(String),
     /// The body is no JSON.
@@ -102,6 +107,15 @@ pub enum Problem {
         pipeline: String,
         /// What was asked for.
         as_of: String,
+    },
+    /// The version of the table was so long ago that it is not kept any more.
+    HistoryGone {
+        /// The pipeline.
+        pipeline: String,
+        /// What was asked for.
+        as_of: String,
+        /// The oldest version that is kept.
+        oldest: i64,
     },
     /// What is asked for can be had in none of the formats that the request takes.
     NotAcceptable {
@@ -199,6 +213,12 @@ impl Problem {
     fn kind(&self) -> (StatusCode, &'static str, &'static str) {
         use StatusCode as S;
         match self {
+            Problem::Denied(Denied::MissingToken) => (S::UNAUTHORIZED, "missing-token", "A token is needed"),
+            Problem::Denied(Denied::InvalidToken(_)) => (S::UNAUTHORIZED, "invalid-token", "The token is not valid"),
+            Problem::Denied(Denied::InsufficientScope { .. } | Denied::SomePipelines) => {
+                (S::FORBIDDEN, "insufficient-scope", "The token does not allow it")
+            }
+            Problem::Denied(Denied::NotYourRun { .. }) => (S::FORBIDDEN, "not-your-run", "The run is somebody else's"),
             Problem::Malformed(_) => (S::BAD_REQUEST, "malformed-request", "The request is malformed"),
             Problem::NotJson(_) => (S::BAD_REQUEST, "not-json", "The body is not JSON"),
             Problem::InvalidParameter { .. } => (S::BAD_REQUEST, "invalid-parameter", "A parameter is not valid"),
@@ -209,6 +229,7 @@ impl Problem {
             Problem::NoSuchPipeline { .. } => (S::NOT_FOUND, "pipeline-not-found", "There is no such pipeline"),
             Problem::NoSuchPartition { .. } => (S::NOT_FOUND, "partition-not-found", "There is no such partition"),
             Problem::NoSuchVersion { .. } => (S::NOT_FOUND, "version-not-found", "The table never had such a version"),
+            Problem::HistoryGone { .. } => (S::GONE, "history-gone", "The table's version is not kept any more"),
             Problem::MethodNotAllowed => {
                 (S::METHOD_NOT_ALLOWED, "method-not-allowed", "The path does not have this method")
             }
@@ -254,6 +275,7 @@ impl Problem {
 
     fn detail(&self) -> String {
         match self {
+            Problem::Denied(denied) => denied.detail(),
             Problem::Malformed(text) | Problem::NotJson(text) | Problem::InvalidKey(text) => text.clone(),
             Problem::InvalidParameter { parameter, detail } => format!("`{parameter}`: {detail}"),
             Problem::MissingKey => "expected the header Idempotency-Key or the field `idempotency_key`, 1 to 255 \
@@ -299,6 +321,9 @@ impl Problem {
                 "found {as_of}, expected a version that the table of {pipeline} has had, a run of it that succeeded, or a time when it \
                  was there"
             ),
+            Problem::HistoryGone { pipeline, as_of, oldest } => format!(
+                "found {as_of}, expected version {oldest} of the table of {pipeline} or a later one: what was before is not kept"
+            ),
             Problem::NotAcceptable { available } => {
                 format!("found none of the formats in the header Accept, expected one of: {}", available.join(", "))
             }
@@ -338,10 +363,12 @@ impl Problem {
 
     fn members(&self) -> Map<String, Value> {
         let members = match self {
+            Problem::Denied(denied) => denied.members(),
             Problem::InvalidParameter { parameter, .. } => json!({ "parameter": parameter }),
             Problem::NoSuchPipeline { known, .. } | Problem::UnknownPipeline { known, .. } => {
                 json!({ "pipelines": known })
             }
+            Problem::HistoryGone { oldest, .. } => json!({ "oldest_version": oldest }),
             Problem::NotAcceptable { available } => json!({ "available": available }),
             Problem::RangeNotSatisfiable(bytes) => json!({ "bytes": bytes }),
             Problem::InvalidState { run_id, state, .. } => json!({ "run_id": run_id, "state": state }),
@@ -412,6 +439,11 @@ impl Problem {
             && let Ok(range) = HeaderValue::from_str(&format!("bytes */{bytes}"))
         {
             headers.insert(header::CONTENT_RANGE, range);
+        }
+        if let Problem::Denied(denied) = self
+            && let Some(Ok(challenge)) = denied.challenge().map(|text| HeaderValue::from_str(&text))
+        {
+            headers.insert(header::WWW_AUTHENTICATE, challenge);
         }
         response.extensions_mut().insert(self.clone());
         response

@@ -34,10 +34,6 @@ impl StoreError {
     pub(super) fn from_migration(error: MigrateError, place: &dyn Display) -> Self {
         match error {
             MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => error.into(),
-            MigrateError::VersionMissing(version) => StoreError::Setup(format!(
-                "the database {place} has migration {version}, which this version of refrain does not know: it was made \
-                 by a newer one"
-            )),
             other => StoreError::Setup(format!("the schema of {place} cannot be brought up to date: {other}")),
         }
     }

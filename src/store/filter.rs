@@ -3,12 +3,17 @@
 use crate::partition::PartitionKey;
 use crate::run::{CatalogEntry, IdempotencyKey, Principal, RunId, State, Totals};
 use chrono::{DateTime, Utc};
+use std::collections::BTreeSet;
 
 /// Which runs a listing has.
 #[derive(Debug, Clone, Default)]
 pub struct RunFilter {
     /// Runs of this pipeline.
     pub pipeline: Option<String>,
+    /// Runs of these pipelines; none for all.
+    pub pipelines: Option<BTreeSet<String>>,
+    /// Runs of this principal.
+    pub principal: Option<Principal>,
     /// Runs in this state.
     pub state: Option<State>,
     /// Runs that name (or made) this partition.
@@ -58,6 +63,8 @@ pub enum AsOf {
 pub struct Listing {
     /// The table's version; 0 where it was never written.
     pub version: i64,
+    /// The oldest version that can be told. As of one before it the rest of this says nothing.
+    pub history_from: i64,
     /// The page, in the order of the keys.
     pub entries: Vec<CatalogEntry>,
     /// Whether more follow.

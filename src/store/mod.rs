@@ -5,6 +5,7 @@
 //! ```text
 //!   steps/     each business step, once: what is read, judged and written in its transaction
 //!   head.rs    a run's control state and its legal moves, pure
+//!   schema.rs  which databases this version works with
 //!   tx.rs      a transaction on either database: statements, values, rows
 //!   sqlite/    sql.rs: the statements in SQLite's dialect; the file, its lock, the clock
 //!   postgres/  sql.rs: the same statements in Postgres's; the pool, LISTEN
@@ -17,16 +18,21 @@ mod head;
 #[cfg(test)]
 mod plans;
 mod postgres;
+mod prune;
 mod rows;
+mod schema;
 mod sqlite;
 mod statements;
 mod steps;
+mod tokens;
 mod tx;
 
 pub use filter::{AsOf, Listing, PartitionFilter, RunFilter};
 pub use glance::Glance;
 pub use postgres::{PostgresOptions, PostgresStore};
+pub use prune::{EndedAt, Prunable, PrunableRun};
 pub use sqlite::{Clock, SqliteOptions, SqliteStore};
+pub use tokens::{NewToken, TokenStore, Tokens};
 
 use crate::partition::PartitionKey;
 use crate::run::{
@@ -312,11 +318,11 @@ pub struct QueueDepth {
 
 /// The business steps. Two implementations: Postgres and SQLite; one conformance suite.
 #[async_trait]
-pub trait RunStore: Send + Sync {
+pub trait RunStore: TokenStore {
     /// Wake-ups; subscribe before you query. They hurry, polling decides.
     fn changes(&self) -> broadcast::Receiver<Change>;
 
-    /// Whether the database answers.
+    /// Whether the database answers, and is still one for this version.
     async fn ping(&self) -> StoreResult<()>;
 
     /// The database's own random id, made with its schema.
@@ -394,7 +400,8 @@ pub trait RunStore: Send + Sync {
     /// A table's version; 0 where it was never written.
     async fn table_version(&self, pipeline: &str) -> StoreResult<i64>;
 
-    /// The version of a table at a moment; none where there was no such version, or no such run of it that succeeded.
+    /// The version of a table at a moment; none where there was no such version, or no such run of it that succeeded. Where it
+    /// is below [`Listing::history_from`] it stands for any of those that were forgotten.
     async fn version_as_of(&self, pipeline: &str, moment: AsOf) -> StoreResult<Option<i64>>;
 
     /// A table's partitions with totals, all from one snapshot.
@@ -425,6 +432,18 @@ pub trait RunStore: Send + Sync {
     /// What the sweeper may do with these files of rows kept apart, in the order given: keep what a run's record names, and
     /// what a claim that is current may still have recorded.
     async fn quarantine_verdicts(&self, files: &[QuarantineFile]) -> StoreResult<Vec<StagingVerdict>>;
+
+    /// Forgets the oldest version of a table, where the next one was committed longer ago than `kept`; whether there was one.
+    /// What is told of later versions stays as it is.
+    async fn prune_version(&self, kept: Duration) -> StoreResult<bool>;
+
+    /// Runs that ended longer ago than `kept` and that neither the catalog nor what is left of its history refers to: those
+    /// among the `limit` ones after a place in the order of their ends.
+    async fn prunable(&self, kept: Duration, after: EndedAt, limit: u32) -> StoreResult<Prunable>;
+
+    /// Forgets these runs with their keys and all that was recorded of them, but those that are not prunable any more; how many
+    /// they were.
+    async fn prune_runs(&self, kept: Duration, runs: &[RunId]) -> StoreResult<u64>;
 
     /// Counts for readyz and metrics.
     async fn queue_depth(&self) -> StoreResult<QueueDepth>;

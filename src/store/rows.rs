@@ -250,6 +250,7 @@ pub(super) fn decided_rows(partitions: &[Decided]) -> StoreResult<String> {
 pub(super) fn summary(row: &Row) -> StoreResult<RunSummary> {
     Ok(RunSummary {
         id: run_id(row)?,
+        principal: Principal(row.text("principal")?),
         pipeline: row.text("pipeline")?,
         idempotency_key: idempotency_key(row)?,
         mode: mode(row)?,

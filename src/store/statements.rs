@@ -4,8 +4,10 @@
 #[derive(Debug)]
 #[cfg_attr(test, derive(serde::Serialize))]
 pub(super) struct Statements {
-    /// Answers.
-    pub(super) ping: &'static str,
+    /// The lowest migration that a version must know.
+    pub(super) oldest_schema: &'static str,
+    /// Those about tokens.
+    pub(super) tokens: super::tokens::TokenStatements,
     /// The database's own id and its warehouse's.
     pub(super) identity: &'static str,
     /// Unless one is bound. 1 id.
@@ -113,7 +115,7 @@ pub(super) struct Statements {
     /// The last ones, in order. 1 run, 2 limit.
     pub(super) attempts: &'static str,
     /// Summaries, newest first. 1 pipeline, 2 state, 3 after, 4 before, 5 smaller id (each may be null), 6 limit, 7 partition
-    /// or null, 8 list of labels, each a list of name and text, 9 principal, 10 key (both or neither null).
+    /// or null, 8 list of labels, each a list of name and text, 9 principal, 10 key (each may be null).
     pub(super) list: &'static str,
     /// The same, where the pipeline is given.
     pub(super) list_of_pipeline: &'static str,
@@ -123,9 +125,11 @@ pub(super) struct Statements {
     pub(super) list_of_partition: &'static str,
     /// The same, where the key is given.
     pub(super) list_of_key: &'static str,
+    /// The same, where the principal is given.
+    pub(super) list_of_principal: &'static str,
     /// The same, where there is a label.
     pub(super) list_of_label: &'static str,
-    /// 1 pipeline.
+    /// The version, and the oldest one that can be told. 1 pipeline.
     pub(super) version: &'static str,
     /// What is summed up. 1 pipeline, 2 from, 3 until (each may be null).
     pub(super) contents: &'static str,
@@ -157,4 +161,32 @@ pub(super) struct Statements {
     pub(super) leftover_runs: &'static str,
     /// 1 now.
     pub(super) queue_depth: &'static str,
+    /// What goes when it is old.
+    pub(super) prune: PruneStatements,
+}
+
+/// The statements of what goes when it is old.
+#[derive(Debug)]
+#[cfg_attr(test, derive(serde::Serialize))]
+pub(super) struct PruneStatements {
+    /// A table's version after the oldest that can be told, which nobody else prunes until the transaction ends. 1 committed
+    /// before.
+    pub(super) version: &'static str,
+    /// What partitions were before a version changed them, but for the file of one that it left as it was. 1 pipeline, 2 version.
+    pub(super) history: &'static str,
+    /// 1 pipeline, 2 the oldest version that can be told from now on.
+    pub(super) begin_history: &'static str,
+    /// Runs in the order of their ends, and whether anything refers to them. 1 ended before, 2 and 3 after this time and run,
+    /// 4 limit.
+    pub(super) ended_runs: &'static str,
+    /// Those that may go, which nobody else moves until the transaction ends. 1 list of runs, 2 ended before.
+    pub(super) lock_runs: &'static str,
+    /// 1 list of runs.
+    pub(super) labels: &'static str,
+    /// 1 list of runs.
+    pub(super) attempts: &'static str,
+    /// 1 list of runs.
+    pub(super) scopes: &'static str,
+    /// 1 list of runs.
+    pub(super) runs: &'static str,
 }

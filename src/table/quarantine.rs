@@ -7,7 +7,7 @@ use super::staging::{MAKE_TRIES, entries, folders, id_of};
 use super::{TableError, TableResult, Warehouse, disk, table_name};
 use crate::run::{ClaimToken, QuarantineFile, RunId};
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 pub(super) const QUARANTINE: &str = "_quarantine";
 const EXTENSION: &str = "parquet";
@@ -51,11 +51,15 @@ impl Warehouse {
         Ok(found)
     }
 
-    /// Removes a file of rows kept apart, and the folders above it that are empty then.
-    pub fn remove_quarantined(&self, file: &QuarantineFile) -> TableResult<()> {
-        let path = self.root().join(&file.path);
-        disk::remove_file(&path)?;
+    /// Removes a file of rows kept apart, and the folders above it that are empty then. `path` is what [`Warehouse::quarantine`]
+    /// answered; where it leads elsewhere nothing is removed.
+    pub fn remove_quarantined(&self, path: &str) -> TableResult<()> {
         let root = self.root().join(QUARANTINE);
+        let path = self.root().join(path);
+        if !path.starts_with(&root) || path.components().any(|part| part == Component::ParentDir) {
+            return Ok(());
+        }
+        disk::remove_file(&path)?;
         for folder in path.ancestors().skip(1).take_while(|folder| *folder != root) {
             if !disk::remove_empty_folder(folder)? {
                 break;

@@ -15,6 +15,7 @@ mod sse;
 mod store;
 mod table;
 mod tidy;
+mod upgrade;
 
 /// Says what a test has done in figures, where its success is shown too.
 fn counted(what: std::fmt::Arguments<'_>) {

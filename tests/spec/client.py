@@ -1,8 +1,9 @@
 """What somebody does with a client that was made of openapi.yaml: submit, wait, read, be refused."""
 
+import os
 import sys
 
-from refrain_client import Client
+from refrain_client import AuthenticatedClient
 from refrain_client.api.pipelines import get_partition, list_partitions
 from refrain_client.api.runs import cancel_run, get_run, list_runs, submit_run
 from refrain_client.models import CancelRequest, ProblemDetails, Run, SubmitRequest
@@ -18,7 +19,7 @@ def expect(found, expected, what):
 
 
 def main(url):
-    client = Client(base_url=url, raise_on_unexpected_status=True)
+    client = AuthenticatedClient(base_url=url, token=os.environ["REFRAIN_TOKEN"], raise_on_unexpected_status=True)
     body = SubmitRequest(pipeline="zone_hour", partitions=RangeAsked(from_="2024-01", to="2024-03"))
     accepted = submit_run.sync_detailed(client=client, body=body, idempotency_key=KEY)
     expect((accepted.status_code, type(accepted.parsed)), (202, Run), "the submission")

@@ -40,7 +40,7 @@ end() {
   if [ "${KEEP:-}" = 1 ]; then echo "==> $work is left"; else rm -rf "$work"; fi
 }
 
-# Starts the service in a folder of its own, which becomes the working folder; sets `url`.
+# Starts the service in a folder of its own, which becomes the working folder; sets `url`, and the token that it asks for.
 serve() {
   work=$(mktemp -d)
   trap end EXIT
@@ -48,6 +48,8 @@ serve() {
   mkdir pipelines
   cp "$root/pipelines/zone_hour.toml" pipelines/
   "$REFRAIN_BIN" sample --out data --scale 0.002 >/dev/null
+  REFRAIN_TOKEN=$("$REFRAIN_BIN" token new --principal spec --scope admin --data-dir refrain-data 2>/dev/null)
+  export REFRAIN_TOKEN
   local port
   port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
   url=http://127.0.0.1:$port

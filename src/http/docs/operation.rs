@@ -47,6 +47,9 @@ impl Operation<'_> {
         if let Some(more) = self.what["description"].as_str() {
             let _ = write!(out, "<p>{}</p>", inline(more));
         }
+        if let Some(scope) = self.scope() {
+            let _ = write!(out, "<p>Needs a token with the scope <code>{}</code>.</p>", escaped(scope));
+        }
         out += &self.parameters();
         let body = &self.what["requestBody"];
         if body.is_object() {
@@ -63,6 +66,11 @@ impl Operation<'_> {
         out += &self.answers(api);
         let _ = write!(out, "<h4>Try it</h4><pre>{}</pre></section>", escaped(&self.curl(api)));
         out
+    }
+
+    /// The scope of the token that it needs, where it needs one.
+    fn scope(&self) -> Option<&str> {
+        self.what["security"][0]["token"][0].as_str()
     }
 
     fn all_parameters(&self) -> &[Value] {
@@ -125,6 +133,9 @@ impl Operation<'_> {
     fn curl(&self, api: &Value) -> String {
         let mut path = self.path.to_owned();
         let mut flags = String::new();
+        if self.scope().is_some() {
+            flags += " \\\n  -H \"Authorization: Bearer $REFRAIN_TOKEN\"";
+        }
         for parameter in self.all_parameters() {
             let name = text(&parameter["name"]);
             let value = example::of(api, parameter);

@@ -1,11 +1,11 @@
 //! `POST /runs/{id}/cancel` and `/retry`.
 
 use super::shown::Shown;
-use super::{definition_for_retry, find, location, parse_id};
+use super::{definition_for_retry, find_to_change, location, parse_id, stored_run};
 use crate::http::params::Params;
 use crate::http::problem::{Problem, ProblemDetails};
 use crate::http::wire::RunView;
-use crate::http::{Api, body};
+use crate::http::{Api, Caller, body};
 use crate::run::{Run, RunId, State as RunState};
 use crate::store::{Cancelled, Retried};
 use axum::extract::{Path, State};
@@ -49,12 +49,14 @@ struct RetryRequest {
 pub(super) async fn cancel(
     State(api): State<Api>,
     Path(id): Path<String>,
+    caller: Caller,
     params: Params,
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, Problem> {
     params.only(&[])?;
     let id = parse_id(&id)?;
+    find_to_change(&api, &caller, id).await?;
     let CancelRequest {} = body::optional_json(&headers, &body)?;
     let status = match api.store.cancel(id).await? {
         Cancelled::Now => StatusCode::OK,
@@ -65,8 +67,9 @@ pub(super) async fn cancel(
             return Err(Problem::InvalidState { run_id: id, state, detail });
         }
     };
-    tracing::info!(run.id = %id, "a run was cancelled by request");
-    Ok(Shown::of(&find(&api, &id.to_string()).await?)?.answer(status, None))
+    let (by, token) = (&caller.principal.0, caller.token_id());
+    tracing::info!(run.id = %id, principal = by, token.id = token, "a run was cancelled by request");
+    Ok(Shown::of(&stored_run(&api, id).await?)?.answer(status, None))
 }
 
 /// Queues a failed or cancelled run again, as a new attempt, with the pipeline's current definition.
@@ -90,21 +93,22 @@ pub(super) async fn cancel(
 pub(super) async fn retry(
     State(api): State<Api>,
     Path(id): Path<String>,
+    caller: Caller,
     params: Params,
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, Problem> {
     params.only(&[])?;
-    let run = find(&api, &id).await?;
+    let run = find_to_change(&api, &caller, parse_id(&id)?).await?;
     let RetryRequest { if_attempt } = body::optional_json(&headers, &body)?;
     let last_attempt = run.attempts.last().map_or(0, |attempt| attempt.number);
     if !matches!(run.state, RunState::Failed | RunState::Cancelled) {
         // Said before the definition is looked at, which does not matter then.
         return Err(not_allowed(run.id, run.state, last_attempt, if_attempt));
     }
-    let definition = definition_for_retry(&api, &run).await?;
+    let definition = definition_for_retry(&api, &caller, &run).await?;
     match api.store.retry(run.id, if_attempt, &definition).await? {
-        Retried::Queued => queued(&find(&api, &id).await?),
+        Retried::Queued => queued(&caller, &stored_run(&api, run.id).await?),
         Retried::Unknown => Err(Problem::NoSuchRun(id)),
         Retried::PreconditionFailed(unmet) => Err(Problem::PreconditionFailed(unmet)),
         Retried::Overlaps(runs) => Err(Problem::OverlappingRuns(runs)),
@@ -112,13 +116,19 @@ pub(super) async fn retry(
     }
 }
 
-fn queued(run: &Run) -> Result<Response, Problem> {
-    tracing::info!(run.id = %run.id, pipeline = run.pipeline, "queued a run again");
+fn queued(caller: &Caller, run: &Run) -> Result<Response, Problem> {
+    log_retry(caller, run);
     let mut response = Shown::of(run)?.answer(StatusCode::ACCEPTED, None);
     if let Some(location) = location(run.id) {
         response.headers_mut().insert(header::LOCATION, location);
     }
     Ok(response)
+}
+
+/// Who queued a run again, and by which token.
+pub(super) fn log_retry(caller: &Caller, run: &Run) {
+    let (by, token) = (&caller.principal.0, caller.token_id());
+    tracing::info!(run.id = %run.id, pipeline = run.pipeline, principal = by, token.id = token, "queued a run again");
 }
 
 fn not_allowed(run_id: RunId, state: RunState, last_attempt: u32, if_attempt: Option<u32>) -> Problem {

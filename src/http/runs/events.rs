@@ -3,14 +3,14 @@
 //! There is no log of events. What a stream tells is how the run is now, where that is not what its client was told last; the
 //! id of each event says what that was, so that any server of the fleet can go on from there.
 
-use super::parse_id;
 use super::watch::{Look, Watcher};
-use crate::http::Api;
+use super::{check_seen, parse_id};
 use crate::http::accept::Accept;
 use crate::http::answer::digest;
 use crate::http::params::Params;
 use crate::http::problem::{Problem, ProblemDetails};
 use crate::http::wire::{EventView, ProgressView, StateView};
+use crate::http::{Api, Caller};
 use crate::store::Glance;
 use axum::body::Body;
 use axum::extract::{Path, State};
@@ -69,6 +69,7 @@ const AFTER_A_BREAK: Duration = Duration::from_secs(1);
 pub(super) async fn events(
     State(api): State<Api>,
     Path(id): Path<String>,
+    caller: Caller,
     params: Params,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
@@ -77,6 +78,7 @@ pub(super) async fn events(
     if Accept::of(&headers).weight(MEDIA_TYPE) == 0.0 {
         return Err(Problem::NotAcceptable { available: vec![MEDIA_TYPE] });
     }
+    check_seen(&api, &caller, id).await?;
     let told = Told::by(headers.get(&LAST_EVENT_ID));
     let mut watcher = api.watches.watch(id);
     let first = watcher.next().await?;

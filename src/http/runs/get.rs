@@ -1,11 +1,11 @@
 //! `GET /runs/{id}`: a run as it is, or as it ends.
 
-use super::parse_id;
 use super::wait::Wait;
-use crate::http::Api;
+use super::{check_seen, parse_id};
 use crate::http::params::Params;
 use crate::http::problem::{Problem, ProblemDetails};
 use crate::http::wire::RunView;
+use crate::http::{Api, Caller};
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
@@ -33,12 +33,15 @@ use axum::response::Response;
 pub(super) async fn get(
     State(api): State<Api>,
     Path(id): Path<String>,
+    caller: Caller,
     params: Params,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     params.only(&["wait"])?;
     let wait = Wait::asked(&params, &headers, &api.limits)?;
-    let mut response = wait.for_end(&api, parse_id(&id)?).await?.answer(StatusCode::OK, Some(&headers));
+    let id = parse_id(&id)?;
+    check_seen(&api, &caller, id).await?;
+    let mut response = wait.for_end(&api, id).await?.answer(StatusCode::OK, Some(&headers));
     wait.mark(&mut response);
     Ok(response)
 }

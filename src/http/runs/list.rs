@@ -1,19 +1,21 @@
 //! `GET /runs`: summaries, newest first.
 
+use crate::access;
 use crate::http::params::{Params, cursor, invalid, read_cursor};
 use crate::http::problem::{Problem, ProblemDetails};
 use crate::http::wire::{RunList, SummaryView};
-use crate::http::{Api, answer};
+use crate::http::{Api, Caller, answer};
 use crate::partition::PartitionKey;
-use crate::run::{IdempotencyKey, Principal, RunId, State as RunState};
+use crate::run::{IdempotencyKey, RunId, State as RunState};
 use crate::store::RunFilter;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use uuid::Uuid;
 
-const KNOWN: [&str; 9] = [
+const KNOWN: [&str; 10] = [
     "pipeline",
+    "principal",
     "state",
     "partition",
     "idempotency_key",
@@ -28,10 +30,11 @@ const KNOWN: [&str; 9] = [
 #[utoipa::path(get, path = "/runs", operation_id = "list_runs", tag = "runs",
     params(
         ("pipeline" = Option<String>, Query, description = "Runs of this pipeline"),
+        ("principal" = Option<String>, Query, description = "Runs of this principal"),
         ("state" = Option<String>, Query, description = "Runs in this state"),
         ("partition" = Option<String>, Query, description = "Runs that name or made this partition: a canonical key, \
             or with `pipeline` a bare value"),
-        ("idempotency_key" = Option<String>, Query, description = "The run submitted under this key"),
+        ("idempotency_key" = Option<String>, Query, description = "The run submitted under this key, by `principal` or else by the caller's own"),
         ("label" = Option<Vec<String>>, Query, style = Form, explode, description = "Runs that have this label, as \
             `name:text`; repeated, all of them", example = json!(["team:mobility"])),
         ("created_after" = Option<String>, Query, description = "Accepted after this RFC 3339 time"),
@@ -45,10 +48,15 @@ const KNOWN: [&str; 9] = [
         (status = 503, description = "The database does not answer, or not in time", body = ProblemDetails, content_type = "application/problem+json"),
     ),
 )]
-pub(super) async fn list(State(api): State<Api>, params: Params, headers: HeaderMap) -> Result<Response, Problem> {
+pub(super) async fn list(
+    State(api): State<Api>,
+    caller: Caller,
+    params: Params,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
     params.only_and_repeated(&KNOWN, "label")?;
     let limit = params.limit(api.limits.default_page, api.limits.max_page)?;
-    let filter = filter(&api, &params, limit)?;
+    let filter = filter(&api, &caller, &params, limit)?;
     let mut runs = api.store.list(&filter).await?;
     let more = runs.len() > limit as usize;
     runs.truncate(limit as usize);
@@ -57,7 +65,7 @@ pub(super) async fn list(State(api): State<Api>, params: Params, headers: Header
     answer::json(StatusCode::OK, &headers, &body)
 }
 
-fn filter(api: &Api, params: &Params, limit: u32) -> Result<RunFilter, Problem> {
+fn filter(api: &Api, caller: &Caller, params: &Params, limit: u32) -> Result<RunFilter, Problem> {
     let state = params.read("state", |text| {
         let names = RunState::ALL.map(RunState::as_str).join(", ");
         RunState::parse(text).ok_or_else(|| format!("found {text:?}, expected one of: {names}"))
@@ -66,12 +74,17 @@ fn filter(api: &Api, params: &Params, limit: u32) -> Result<RunFilter, Problem> 
         let id = read_cursor(text).and_then(|id| Uuid::try_parse(&id).ok());
         id.map(RunId).ok_or_else(|| format!("found {text:?}, expected the next_cursor of an earlier page"))
     })?;
+    let principal = params.read("principal", access::principal)?;
     Ok(RunFilter {
         pipeline: params.get("pipeline").map(str::to_owned),
+        pipelines: caller.pipelines.clone(),
+        principal: principal.clone(),
         state,
         partition: params.get("partition").map(|text| partition(api, params.get("pipeline"), text)).transpose()?,
         idempotency_key: params.read("idempotency_key", |text| {
-            IdempotencyKey::parse(text).map(|key| (Principal::default(), key)).map_err(|error| error.to_string())
+            IdempotencyKey::parse(text)
+                .map(|key| (principal.as_ref().unwrap_or(&caller.principal).clone(), key))
+                .map_err(|error| error.to_string())
         })?,
         labels: params.all("label").map(label).collect::<Result<_, _>>()?,
         created_after: params.moment("created_after")?,

@@ -15,8 +15,8 @@ mod watch;
 pub use ask::{IfFailed, PartitionAsked, PartitionsAsked, RangeAsked, SubmitRequest};
 pub use watch::Watches;
 
-use super::Api;
-use super::problem::Problem;
+use super::problem::{Denied, Problem};
+use super::{Api, Caller};
 use crate::pipeline::Definition;
 use crate::run::{Mode, Run, RunId};
 use crate::store::StoredDefinition;
@@ -37,11 +37,36 @@ fn location(run: RunId) -> Option<HeaderValue> {
     HeaderValue::from_str(&format!("/runs/{run}")).ok()
 }
 
-/// The run of this id, or a 404; what is no id is no run.
-async fn find(api: &Api, id: &str) -> Result<Run, Problem> {
-    let id = parse_id(id)?;
+/// The run of this id, or a 404, also where its pipeline is none of the caller's.
+async fn find(api: &Api, caller: &Caller, id: RunId) -> Result<Run, Problem> {
+    let run = stored_run(api, id).await?;
+    if caller.sees(&run.pipeline) { Ok(run) } else { Err(Problem::NoSuchRun(id.to_string())) }
+}
+
+/// The same, where the caller may cancel and retry it.
+async fn find_to_change(api: &Api, caller: &Caller, id: RunId) -> Result<Run, Problem> {
+    let run = find(api, caller, id).await?;
+    match caller.may_change(&run.principal) {
+        true => Ok(run),
+        false => Err(Problem::Denied(Denied::NotYourRun {
+            run_id: id,
+            owner: run.principal,
+            caller: caller.principal.clone(),
+        })),
+    }
+}
+
+/// Refuses what [`find`] would; whose run it is never changes, so that it may be read without the caller afterwards.
+async fn check_seen(api: &Api, caller: &Caller, id: RunId) -> Result<(), Problem> {
+    // Who sees all pipelines costs no question.
+    if caller.pipelines.is_some() { find(api, caller, id).await.map(drop) } else { Ok(()) }
+}
+
+async fn stored_run(api: &Api, id: RunId) -> Result<Run, Problem> {
     api.store.get(id).await?.ok_or_else(|| Problem::NoSuchRun(id.to_string()))
 }
+
+/// The id that a text is; what is no id is no run.
 
 fn parse_id(id: &str) -> Result<RunId, Problem> {
     Uuid::try_parse(id).map(RunId).map_err(|_| Problem::NoSuchRun(id.to_owned()))
@@ -52,10 +77,10 @@ fn stored(definition: &Definition) -> StoredDefinition {
 }
 
 /// The definition that a retry takes: the current one, if it still has what the run names.
-async fn definition_for_retry(api: &Api, run: &Run) -> Result<StoredDefinition, Problem> {
+async fn definition_for_retry(api: &Api, caller: &Caller, run: &Run) -> Result<StoredDefinition, Problem> {
     let changed = |detail| Problem::DefinitionChanged { run_id: run.id, detail };
     let Some(definition) = api.definition(&run.pipeline) else {
-        let known = api.pipeline_names().join(", ");
+        let known = api.pipeline_names(caller).join(", ");
         return Err(changed(format!("the pipeline {} is gone, found: {known}", run.pipeline)));
     };
     // A full run makes its partitions anew; those listed are an earlier attempt's.

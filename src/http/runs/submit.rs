@@ -1,15 +1,16 @@
 //! `POST /runs`: one key, one run.
 
 use super::ask::{IfFailed, SubmitRequest};
+use super::change::log_retry;
 use super::shown::Shown;
 use super::wait::Wait;
-use super::{definition_for_retry, layout, location, plan, stored};
+use super::{definition_for_retry, layout, location, plan, stored, stored_run};
 use crate::http::params::Params;
 use crate::http::problem::{FieldError, Problem, ProblemDetails};
 use crate::http::wire::{RunOrPlan, RunView};
-use crate::http::{Api, IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED, body};
+use crate::http::{Api, Caller, IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED, body};
 use crate::pipeline::{self, Definition};
-use crate::run::{Asked, IdempotencyKey, Mode, Principal, Run, RunId, State as RunState};
+use crate::run::{Asked, IdempotencyKey, Mode, Run, RunId, State as RunState};
 use crate::store::{KnownKey, NewRun, Retried, StoredDefinition, Submitted};
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -71,6 +72,7 @@ const MAX_AHEAD: TimeDelta = TimeDelta::days(366);
 )]
 pub(super) async fn submit(
     State(api): State<Api>,
+    caller: Caller,
     params: Params,
     headers: HeaderMap,
     body: Bytes,
@@ -78,21 +80,27 @@ pub(super) async fn submit(
     params.only(&["wait", "dry_run"])?;
     let wait = Wait::asked(&params, &headers, &api.limits)?;
     if params.flag("dry_run")? {
-        return dry_run(&api, &headers, &body, wait).await;
+        return dry_run(&api, &caller, &headers, &body, wait).await;
     }
-    answer(&api, &headers, &body, wait).await
+    answer(&api, &caller, &headers, &body, wait).await
 }
 
-async fn answer(api: &Api, headers: &HeaderMap, body: &Bytes, wait: Wait) -> Result<Response, Problem> {
+async fn answer(
+    api: &Api,
+    caller: &Caller,
+    headers: &HeaderMap,
+    body: &Bytes,
+    wait: Wait,
+) -> Result<Response, Problem> {
     let request = read(headers, body)?;
     let key = key(headers, request.idempotency_key.as_deref())?;
-    let principal = Principal::default();
+    check_pipeline(api, caller, &request)?;
     for _ in 0..MAX_LOOKS {
-        if let Some(known) = api.store.known_key(&principal, &key).await? {
-            return replay(api, &request, &known, wait).await;
+        if let Some(known) = api.store.known_key(&caller.principal, &key).await? {
+            return replay(api, caller, &request, &known, wait).await;
         }
-        match api.store.submit(&new_run(api, &request, &principal, &key).await?).await? {
-            Submitted::New(run) => return accepted(api, *run, wait).await,
+        match api.store.submit(&new_run(api, caller, &request, &key).await?).await? {
+            Submitted::New(run) => return accepted(api, caller, *run, wait).await,
             Submitted::KeyTaken => {}
             Submitted::PreconditionFailed(unmet) => return Err(Problem::PreconditionFailed(unmet)),
             Submitted::Overlaps(runs) => return Err(Problem::OverlappingRuns(runs)),
@@ -103,18 +111,25 @@ async fn answer(api: &Api, headers: &HeaderMap, body: &Bytes, wait: Wait) -> Res
 }
 
 /// What [`answer`] would come to. A failed run is not queued again.
-async fn dry_run(api: &Api, headers: &HeaderMap, body: &Bytes, wait: Wait) -> Result<Response, Problem> {
+async fn dry_run(
+    api: &Api,
+    caller: &Caller,
+    headers: &HeaderMap,
+    body: &Bytes,
+    wait: Wait,
+) -> Result<Response, Problem> {
     let request = read(headers, body)?;
     let request = SubmitRequest { if_failed: None, ..request };
+    check_pipeline(api, caller, &request)?;
     let known = match key(headers, request.idempotency_key.as_deref()) {
-        Ok(key) => api.store.known_key(&Principal::default(), &key).await?,
+        Ok(key) => api.store.known_key(&caller.principal, &key).await?,
         Err(Problem::MissingKey) => None,
         Err(problem) => return Err(problem),
     };
     if let Some(known) = known {
-        return replay(api, &request, &known, wait).await;
+        return replay(api, caller, &request, &known, wait).await;
     }
-    let (definition, asked) = asked(api, &request).await?;
+    let (definition, asked) = asked(api, caller, &request).await?;
     plan::show(api, &definition, &asked).await
 }
 
@@ -124,8 +139,18 @@ fn read(headers: &HeaderMap, body: &Bytes) -> Result<SubmitRequest, Problem> {
     Ok(request)
 }
 
-async fn accepted(api: &Api, run: Run, wait: Wait) -> Result<Response, Problem> {
-    tracing::info!(run.id = %run.id, pipeline = run.pipeline, "accepted a run");
+/// A pipeline that is none of the caller's is not there, also where a key of another token of theirs has a run of it.
+fn check_pipeline(api: &Api, caller: &Caller, request: &SubmitRequest) -> Result<(), Problem> {
+    if caller.sees(&request.pipeline) { Ok(()) } else { Err(unknown_pipeline(api, caller, request)) }
+}
+
+fn unknown_pipeline(api: &Api, caller: &Caller, request: &SubmitRequest) -> Problem {
+    Problem::UnknownPipeline { name: request.pipeline.clone(), known: api.pipeline_names(caller) }
+}
+
+async fn accepted(api: &Api, caller: &Caller, run: Run, wait: Wait) -> Result<Response, Problem> {
+    let (by, token) = (&caller.principal.0, caller.token_id());
+    tracing::info!(run.id = %run.id, pipeline = run.pipeline, principal = by, token.id = token, "accepted a run");
     let shown = if wait.is_none() { Arc::new(Shown::of(&run)?) } else { wait.for_end(api, run.id).await? };
     let mut response = shown.answer(StatusCode::ACCEPTED, None);
     wait.mark(&mut response);
@@ -156,10 +181,8 @@ fn key(headers: &HeaderMap, in_body: Option<&str>) -> Result<IdempotencyKey, Pro
 }
 
 /// What is asked of a pipeline as it is now, if it can be done.
-async fn asked(api: &Api, request: &SubmitRequest) -> Result<(Arc<Definition>, Asked), Problem> {
-    let Some(definition) = api.definition(&request.pipeline) else {
-        return Err(Problem::UnknownPipeline { name: request.pipeline.clone(), known: api.pipeline_names() });
-    };
+async fn asked(api: &Api, caller: &Caller, request: &SubmitRequest) -> Result<(Arc<Definition>, Asked), Problem> {
+    let definition = api.definition(&request.pipeline).ok_or_else(|| unknown_pipeline(api, caller, request))?;
     let asked = request.read(&definition, api.limits.max_partitions_per_run).map_err(Problem::InvalidRequest)?;
     if asked.not_before.is_some_and(|time| time > Utc::now() + MAX_AHEAD) {
         let detail = format!("found a time more than {} days ahead, expected an earlier one", MAX_AHEAD.num_days());
@@ -171,16 +194,11 @@ async fn asked(api: &Api, request: &SubmitRequest) -> Result<(Arc<Definition>, A
     Ok((definition, asked))
 }
 
-async fn new_run(
-    api: &Api,
-    request: &SubmitRequest,
-    principal: &Principal,
-    key: &IdempotencyKey,
-) -> Result<NewRun, Problem> {
-    let (definition, asked) = asked(api, request).await?;
+async fn new_run(api: &Api, caller: &Caller, request: &SubmitRequest, key: &IdempotencyKey) -> Result<NewRun, Problem> {
+    let (definition, asked) = asked(api, caller, request).await?;
     Ok(NewRun {
         id: RunId::new(),
-        principal: principal.clone(),
+        principal: caller.principal.clone(),
         idempotency_key: key.clone(),
         asked,
         definition: stored(&definition),
@@ -188,7 +206,13 @@ async fn new_run(
 }
 
 /// Answers a request under a key that is known.
-async fn replay(api: &Api, request: &SubmitRequest, known: &KnownKey, wait: Wait) -> Result<Response, Problem> {
+async fn replay(
+    api: &Api,
+    caller: &Caller,
+    request: &SubmitRequest,
+    known: &KnownKey,
+    wait: Wait,
+) -> Result<Response, Problem> {
     let fields = differences(api, request, known);
     if !fields.is_empty() {
         return Err(Problem::KeyReused { run_id: known.run_id, fields });
@@ -196,7 +220,7 @@ async fn replay(api: &Api, request: &SubmitRequest, known: &KnownKey, wait: Wait
     let mut run = stored_run(api, known.run_id).await?;
     let again = request.if_failed.unwrap_or_default() == IfFailed::Retry;
     if again && matches!(run.state, RunState::Failed | RunState::Cancelled) {
-        retry(api, &run, request.if_attempt).await?;
+        retry(api, caller, &run, request.if_attempt).await?;
         run = stored_run(api, known.run_id).await?;
     }
     let shown = match wait.is_none() || run.state.is_ended() {
@@ -214,15 +238,15 @@ async fn replay(api: &Api, request: &SubmitRequest, known: &KnownKey, wait: Wait
 
 /// Queues the run again, unless somebody else did since it was looked at, or its last attempt is another than the one asked
 /// about.
-async fn retry(api: &Api, run: &Run, if_attempt: Option<u32>) -> Result<(), Problem> {
+async fn retry(api: &Api, caller: &Caller, run: &Run, if_attempt: Option<u32>) -> Result<(), Problem> {
     let last_attempt = run.attempts.last().map_or(0, |attempt| attempt.number);
     if if_attempt.is_some_and(|asked| asked != last_attempt) {
         return Ok(());
     }
-    let definition = definition_for_retry(api, run).await?;
+    let definition = definition_for_retry(api, caller, run).await?;
     match api.store.retry(run.id, Some(last_attempt), &definition).await? {
         Retried::Queued => {
-            tracing::info!(run.id = %run.id, pipeline = run.pipeline, "queued a run again");
+            log_retry(caller, run);
             Ok(())
         }
         Retried::NotAllowed { .. } => Ok(()),
@@ -258,8 +282,4 @@ fn accepted_with(api: &Api, stored: &StoredDefinition) -> Option<Arc<Definition>
         tracing::warn!(pipeline = stored.pipeline, error, "a stored definition cannot be read by this version");
     });
     read.ok().map(Arc::new)
-}
-
-async fn stored_run(api: &Api, id: RunId) -> Result<Run, Problem> {
-    api.store.get(id).await?.ok_or_else(|| Problem::NoSuchRun(id.to_string()))
 }

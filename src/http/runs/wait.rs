@@ -1,7 +1,7 @@
 //! Waiting for a run's end: `?wait=30`, or `Prefer: wait=30`.
 
-use super::find;
 use super::shown::Shown;
+use super::stored_run;
 use crate::http::params::Params;
 use crate::http::problem::Problem;
 use crate::http::{Api, Limits};
@@ -51,7 +51,7 @@ impl Wait {
                 () = api.shutdown.cancelled() => {}
             }
         }
-        Shown::of(&find(api, &id.to_string()).await?).map(Arc::new)
+        Shown::of(&stored_run(api, id).await?).map(Arc::new)
     }
 
     /// Says in the answer that the preference was heeded.

@@ -20,6 +20,9 @@ use utoipa::ToSchema;
 pub(in crate::http) struct RunView<'a> {
     #[schema(value_type = Uuid)]
     id: RunId,
+    /// Whose run it is.
+    #[schema(example = "airflow")]
+    principal: &'a str,
     /// The pipeline's name.
     #[schema(example = "zone_hour")]
     pipeline: &'a str,
@@ -266,6 +269,9 @@ pub(in crate::http) struct RunList<'a> {
 pub(in crate::http) struct SummaryView<'a> {
     #[schema(value_type = Uuid)]
     id: RunId,
+    /// Whose run it is.
+    #[schema(example = "airflow")]
+    principal: &'a str,
     pipeline: &'a str,
     idempotency_key: &'a str,
     #[schema(value_type = String, example = "overwrite")]
@@ -294,6 +300,7 @@ impl<'a> From<&'a Run> for RunView<'a> {
     fn from(run: &'a Run) -> Self {
         Self {
             id: run.id,
+            principal: &run.principal.0,
             pipeline: &run.pipeline,
             idempotency_key: run.idempotency_key.as_str(),
             mode: run.mode,
@@ -420,6 +427,7 @@ impl<'a> From<&'a RunSummary> for SummaryView<'a> {
     fn from(s: &'a RunSummary) -> Self {
         Self {
             id: s.id,
+            principal: &s.principal.0,
             pipeline: &s.pipeline,
             idempotency_key: s.idempotency_key.as_str(),
             mode: s.mode,

@@ -3,16 +3,19 @@
 mod listen;
 #[cfg(test)]
 mod plans;
+mod prune;
 mod server;
 mod sql;
+mod tokens;
 
 pub(super) use server::Server;
 
 use super::steps::{Access, Database};
 use super::tx::{Abandoned, Bus, Open, Tx, within};
-use super::{StoreError, StoreResult};
+use super::{StoreError, StoreResult, schema};
 use async_trait::async_trait;
 use secrecy::{ExposeSecret, SecretString};
+use sqlx::migrate::Migrator;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{Connection, PgConnection, PgPool};
 use std::str::FromStr;
@@ -20,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("migrations/postgres");
+static MIGRATIONS: Migrator = sqlx::migrate!("migrations/postgres");
 
 /// How long the server may leave a transaction of ours alone before it ends it: a process that is stopped must not keep
 /// the others from a pipeline.
@@ -96,13 +99,42 @@ impl PostgresStore {
     }
 
     /// Applies the migrations, under a lock of the database; without a limit of time, since a later one may have much to
-    /// do.
+    /// do. [`StoreError::Setup`] where a later version has brought the schema further than this one can follow.
     pub async fn migrate(&self) -> StoreResult<()> {
+        let (mut connection, place) = self.connect_alone().await?;
+        let migrated = schema::migrator(&MIGRATIONS).run(&mut connection).await;
+        migrated.map_err(|error| StoreError::from_migration(error, &place))?;
+        connection.close().await?;
+        self.check_schema().await
+    }
+
+    /// [`StoreError::Setup`] where the schema is not one for this version.
+    pub async fn check_schema(&self) -> StoreResult<()> {
+        let mut tx = self.begin(Access::Read).await?;
+        schema::check(&mut tx, &MIGRATIONS).await?;
+        tx.commit().await
+    }
+
+    /// Applies the migrations to a database that has none yet; [`StoreError::Setup`] where its schema is another version's.
+    pub async fn migrate_if_new(&self) -> StoreResult<()> {
+        let (mut connection, _) = self.connect_alone().await?;
+        let there = "select to_regclass('_sqlx_migrations') is not null";
+        let applied: Option<i64> = match sqlx::query_scalar(there).fetch_one(&mut connection).await? {
+            true => sqlx::query_scalar(schema::APPLIED).fetch_one(&mut connection).await?,
+            false => None,
+        };
+        connection.close().await?;
+        match applied {
+            None => self.migrate().await,
+            Some(_) => self.check_schema().await,
+        }
+    }
+
+    /// A connection of its own, and the database's name.
+    async fn connect_alone(&self) -> StoreResult<(PgConnection, String)> {
         let connect = &self.server.connect;
-        let mut connection = within(self.server.limit, PgConnection::connect_with(connect)).await?;
-        let place = connect.get_database().unwrap_or("postgres");
-        MIGRATIONS.run(&mut connection).await.map_err(|error| StoreError::from_migration(error, &place))?;
-        Ok(connection.close().await?)
+        let connection = within(self.server.limit, PgConnection::connect_with(connect)).await?;
+        Ok((connection, connect.get_database().unwrap_or("postgres").to_owned()))
     }
 }
 
@@ -139,5 +171,9 @@ impl Database for PostgresStore {
 
     fn bus(&self) -> &Bus {
         &self.bus
+    }
+
+    fn migrations(&self) -> &'static Migrator {
+        &MIGRATIONS
     }
 }

@@ -2,15 +2,18 @@
 
 #[cfg(test)]
 mod plans;
+mod prune;
 mod sql;
+mod tokens;
 
 use super::error::file_error;
 use super::steps::{Access, Database};
 use super::tx::{Bus, Open, Tx};
-use super::{StoreError, StoreResult};
+use super::{StoreError, StoreResult, schema};
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use rustix::fs::{FlockOperation, flock};
+use sqlx::migrate::Migrator;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{Connection, SqlitePool};
 use std::fs::File;
@@ -18,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("migrations/sqlite");
+static MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
 
 /// Holders of leases are dead once their process has let go of the file's lock, so every lease ends at the start.
 const END_ALL_LEASES: &str =
@@ -84,13 +87,47 @@ impl SqliteStore {
             .foreign_keys(true)
             .busy_timeout(options.wait);
         let writer = pool(1, &options).connect_with(connect.clone()).await?;
-        MIGRATIONS.run(&writer).await.map_err(|error| StoreError::from_migration(error, &path.display()))?;
-        sqlx::query(END_ALL_LEASES).bind((options.clock)().timestamp_micros()).execute(&writer).await?;
+        let migrated = schema::migrator(&MIGRATIONS).run(&writer).await;
+        migrated.map_err(|error| StoreError::from_migration(error, &path.display()))?;
         let readers = pool(options.read_connections, &options).connect_with(connect.pragma("query_only", "on")).await?;
-        Ok(Self { writer: Some(writer), readers, clock: options.clock, bus: Bus::new(), _lock: Some(lock) })
+        let (now, clock) = ((options.clock)().timestamp_micros(), options.clock);
+        let store = Self { writer: Some(writer.clone()), readers, clock, bus: Bus::new(), _lock: Some(lock) };
+        store.check_schema().await?;
+        sqlx::query(END_ALL_LEASES).bind(now).execute(&writer).await?;
+        Ok(store)
     }
 
-    /// Opens the file to look at it, beside the process that serves it. Steps that write are refused.
+    /// Opens the file to write to it beside the process that serves it; where it is not there yet, makes it.
+    /// [`StoreError::Setup`] where its schema is not this version's.
+    pub async fn open_beside(path: &Path, options: SqliteOptions) -> StoreResult<Self> {
+        if !path.is_file() {
+            return Self::open(path, options).await;
+        }
+        // As whoever serves it does, so that what is written here is as safe.
+        let connect = SqliteConnectOptions::new()
+            .filename(path)
+            .synchronous(SqliteSynchronous::Full)
+            .foreign_keys(true)
+            .busy_timeout(options.wait);
+        let writer = pool(1, &options).connect_with(connect.clone()).await?;
+        let there = "select count(*) > 0 from sqlite_master where name = '_sqlx_migrations'";
+        let applied: Option<i64> = match sqlx::query_scalar(there).fetch_one(&writer).await? {
+            true => sqlx::query_scalar(schema::APPLIED).fetch_one(&writer).await?,
+            false => None,
+        };
+        if applied.is_none() {
+            // Somebody has begun to make it.
+            writer.close().await;
+            return Self::open(path, options).await;
+        }
+        let readers = pool(1, &options).connect_with(connect.pragma("query_only", "on")).await?;
+        let store = Self { writer: Some(writer), readers, clock: options.clock, bus: Bus::new(), _lock: None };
+        store.check_schema().await?;
+        Ok(store)
+    }
+
+    /// Opens the file to look at it, beside the process that serves it. Steps that write are refused, and so is a schema that
+    /// is not one for this version.
     pub async fn open_read_only(path: &Path) -> StoreResult<Self> {
         if !path.is_file() {
             let path = path.display();
@@ -99,7 +136,21 @@ impl SqliteStore {
         let options = SqliteOptions::default();
         let connect = SqliteConnectOptions::new().filename(path).read_only(true).busy_timeout(options.wait);
         let readers = pool(1, &options).connect_with(connect).await?;
-        Ok(Self { writer: None, readers, clock: options.clock, bus: Bus::new(), _lock: None })
+        let store = Self { writer: None, readers, clock: options.clock, bus: Bus::new(), _lock: None };
+        store.check_schema().await?;
+        Ok(store)
+    }
+
+    /// Writes a copy of the database, as it is at one moment, beside whoever serves it. There must be no such file.
+    pub async fn copy_to(&self, path: &Path) -> StoreResult<()> {
+        let path = path.to_str().ok_or_else(|| StoreError::Setup(format!("{} is no UTF-8 path", path.display())))?;
+        let mut connection = self.readers.acquire().await?;
+        sqlx::query("vacuum into ?1").bind(path).execute(&mut *connection).await?;
+        Ok(())
+    }
+
+    async fn check_schema(&self) -> StoreResult<()> {
+        schema::check(&mut self.begin(Access::Read).await?, &MIGRATIONS).await
     }
 }
 
@@ -119,6 +170,10 @@ impl Database for SqliteStore {
 
     fn bus(&self) -> &Bus {
         &self.bus
+    }
+
+    fn migrations(&self) -> &'static Migrator {
+        &MIGRATIONS
     }
 }
 

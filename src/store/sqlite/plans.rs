@@ -8,17 +8,18 @@ use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{AssertSqlSafe, Connection, Row, SqliteConnection};
 use std::collections::BTreeSet;
 
-/// Tables of one row.
-const SINGLE: [&str; 2] = ["meta", "run_sequence"];
+/// Tables of one row, of one for each token, or for each pipeline (`t`), as the statements call them.
+const SMALL: [&str; 4] = ["meta", "run_sequence", "t", "tokens"];
 
 /// Goes from the newest run on until its page is full, whatever else narrows it.
 const FILLS_A_PAGE: [&str; 1] = ["list"];
 
 /// What is sorted is few, though SQLite cannot tell.
-const SORTS_FEW: [(&str, &str); 4] = [
+const SORTS_FEW: [(&str, &str); 5] = [
     ("attempts", "the page that its limit has cut"),
     ("lost_runs", "held runs, which are no more than there are workers"),
     ("overlapping_scope", "those of one pipeline that have not ended"),
+    ("tokens.list", "tokens"),
     ("unfinished_run", "held runs, which are no more than there are workers"),
 ];
 
@@ -69,7 +70,7 @@ fn reads_a_table(step: &str, plan: &[String], partial: &[String], pages: bool) -
     let Some(scanned) = step.strip_prefix("SCAN ") else { return false };
     let (name, how) = scanned.split_once(' ').unwrap_or((scanned, ""));
     let made = ["CO-ROUTINE ", "MATERIALIZE "].iter().any(|made| plan.contains(&format!("{made}{name}")));
-    if made || SINGLE.contains(&name) || name == "CONSTANT" || how.starts_with("VIRTUAL TABLE") {
+    if made || SMALL.contains(&name) || name == "CONSTANT" || how.starts_with("VIRTUAL TABLE") {
         return false;
     }
     match how.rsplit_once("INDEX ") {

@@ -10,7 +10,7 @@ macro_rules! list {
     ($narrowed:literal, $id:literal) => {
         concat!(
             r"
-        select r.id, r.pipeline, r.idempotency_key, r.mode, r.state, r.attempts, r.error, r.created_at, r.started_at, r.ended_at,
+        select r.id, r.principal, r.pipeline, r.idempotency_key, r.mode, r.state, r.attempts, r.error, r.created_at, r.started_at, r.ended_at,
             r.priority, r.not_before,
             (select count(*) from run_partitions p where p.run_id = r.id) as partitions,
             (select json_group_object(l.name, l.text) from run_labels l where l.run_id = r.id) as labels
@@ -29,7 +29,8 @@ macro_rules! list {
                 from json_each(?8) as asked
                 where asked.value ->> 1 is not (select l.text from run_labels l where l.run_id = r.id and l.name = asked.value ->> 0)
             )
-            and (?9 is null or (r.principal = ?9 and r.idempotency_key = ?10))
+            and (?9 is null or r.principal = ?9)
+            and (?10 is null or r.idempotency_key = ?10)
             and (?5 is null or ",
             $id,
             " < ?5) order by ",
@@ -40,7 +41,8 @@ macro_rules! list {
 }
 
 pub(in crate::store) const STATEMENTS: Statements = Statements {
-    ping: r"select 1 as one",
+    oldest_schema: r"select oldest_schema from meta",
+    tokens: super::tokens::TOKENS,
     identity: r"select database_id, warehouse_id from meta",
     bind_warehouse: r"update meta set warehouse_id = ?1 where warehouse_id is null",
     share_pipeline: r"
@@ -298,11 +300,12 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         "named.run_id"
     ),
     list_of_key: list!("where r.principal = ?9 and r.idempotency_key = ?10", "r.id"),
+    list_of_principal: list!("where r.principal = ?9", "r.id"),
     list_of_label: list!(
         "join run_labels labelled on labelled.run_id = r.id where labelled.name = ?8 ->> '$[0][0]' and labelled.text = ?8 ->> '$[0][1]'",
         "labelled.run_id"
     ),
-    version: r"select version from tables where pipeline = ?1",
+    version: r"select version, history_from from tables where pipeline = ?1",
     contents: r"
         select content
         from catalog
@@ -411,4 +414,5 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
             min(due_at) filter (where state = 'queued' and due_at <= ?1) as oldest_due
         from runs indexed by runs_active
         where state in ('queued', 'running', 'committing')",
+    prune: super::prune::STATEMENTS,
 };

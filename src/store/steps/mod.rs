@@ -4,22 +4,27 @@ mod attempt;
 mod claim;
 mod commit;
 mod due;
+mod prune;
 mod read;
 mod submit;
+mod tokens;
 
 use super::head::Head;
 use super::tx::{Bus, Tx, values};
 use super::{
-    AsOf, Begun, Cancelled, Change, ClaimRequest, Claimed, Decision, Ended, Fenced, Glance, KnownKey, Listing, NewRun,
-    PartitionFilter, QueueDepth, Renewal, Retried, RunFilter, RunStore, StagingVerdict, StoreError, StoreResult,
-    StoredDefinition, Submitted, rows,
+    AsOf, Begun, Cancelled, Change, ClaimRequest, Claimed, Decision, Ended, EndedAt, Fenced, Glance, KnownKey, Listing,
+    NewRun, NewToken, PartitionFilter, Prunable, QueueDepth, Renewal, Retried, RunFilter, RunStore, StagingVerdict,
+    StoreError, StoreResult, StoredDefinition, Submitted, TokenStore, Tokens, rows, schema,
 };
+use crate::access::{TokenId, TokenRecord};
 use crate::partition::PartitionKey;
 use crate::run::{
     AttemptOutcome, CatalogEntry, ClaimToken, DefinitionHash, HistoryEntry, IdempotencyKey, Principal, Progress,
     QuarantineFile, Run, RunError, RunId, RunSummary, Scope, State,
 };
 use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+use sqlx::migrate::Migrator;
 use std::time::Duration;
 use tokio::sync::broadcast;
 use uuid::Uuid;
@@ -41,6 +46,9 @@ pub(super) trait Database: Send + Sync {
 
     /// Where changes are told.
     fn bus(&self) -> &Bus;
+
+    /// The migrations that this version knows.
+    fn migrations(&self) -> &'static Migrator;
 }
 
 /// How often a step is done again that the database undid for another transaction's sake.
@@ -72,7 +80,7 @@ impl<D: Database> RunStore for D {
     }
 
     async fn ping(&self) -> StoreResult<()> {
-        step!(self, Read, |tx| read::ping(tx))
+        step!(self, Read, |tx| schema::still_accepts(tx, self.migrations()))
     }
 
     async fn database_id(&self) -> StoreResult<Uuid> {
@@ -211,8 +219,35 @@ impl<D: Database> RunStore for D {
         step!(self, Read, |tx| read::quarantine_verdicts(tx, files))
     }
 
+    async fn prune_version(&self, kept: Duration) -> StoreResult<bool> {
+        step!(self, Write, |tx| prune::version(tx, kept))
+    }
+
+    async fn prunable(&self, kept: Duration, after: EndedAt, limit: u32) -> StoreResult<Prunable> {
+        step!(self, Read, |tx| prune::prunable(tx, kept, after, limit))
+    }
+
+    async fn prune_runs(&self, kept: Duration, runs: &[RunId]) -> StoreResult<u64> {
+        step!(self, Write, |tx| prune::runs(tx, kept, runs))
+    }
+
     async fn queue_depth(&self) -> StoreResult<QueueDepth> {
         step!(self, Read, |tx| read::queue_depth(tx))
+    }
+}
+
+#[async_trait]
+impl<D: Database> TokenStore for D {
+    async fn tokens(&self) -> StoreResult<Tokens> {
+        step!(self, Read, |tx| tokens::list(tx))
+    }
+
+    async fn put_token(&self, token: &NewToken) -> StoreResult<TokenRecord> {
+        step!(self, Write, |tx| tokens::put(tx, token))
+    }
+
+    async fn revoke_token(&self, id: &TokenId) -> StoreResult<Option<DateTime<Utc>>> {
+        step!(self, Write, |tx| tokens::revoke(tx, id))
     }
 }
 
@@ -225,6 +260,8 @@ async fn claim_readable<D: Database>(
     request: &ClaimRequest,
     reading: &mut Option<RunId>,
 ) -> StoreResult<Option<Claimed>> {
+    // A server that was left behind takes nothing more; what it holds it may end.
+    step!(store, Read, |tx| schema::still_accepts(tx, store.migrations()))?;
     step!(store, Write, |tx| claim::take_over_lost(tx, request, reading))?;
     if let Some(claimed) = step!(store, Write, |tx| claim::resume(tx, request, reading))? {
         return Ok(Some(claimed));

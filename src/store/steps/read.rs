@@ -18,10 +18,6 @@ use uuid::Uuid;
 /// How many of a run's attempts are read; the last ones.
 const LISTED_ATTEMPTS: u32 = 100;
 
-pub(super) async fn ping(tx: &mut Tx) -> StoreResult<()> {
-    tx.one(tx.sql.ping, Vec::new()).await.map(|_| ())
-}
-
 /// The database's own id and its warehouse's.
 pub(super) async fn identity(tx: &mut Tx) -> StoreResult<(Uuid, Option<Uuid>)> {
     let row = tx.one(tx.sql.identity, Vec::new()).await?;
@@ -62,7 +58,20 @@ pub(super) async fn run(tx: &mut Tx, id: RunId) -> StoreResult<Option<Run>> {
     Ok(Some(run))
 }
 
+/// Of several pipelines the first ones of each: so a listing does not walk through the runs of others, however many there are.
 pub(super) async fn list(tx: &mut Tx, filter: &RunFilter) -> StoreResult<Vec<RunSummary>> {
+    let Some(pipelines) = &filter.pipelines else { return list_one(tx, filter).await };
+    let mut found = Vec::new();
+    for pipeline in pipelines.iter().filter(|name| filter.pipeline.as_ref().is_none_or(|asked| asked == *name)) {
+        let of_one = RunFilter { pipeline: Some(pipeline.clone()), pipelines: None, ..filter.clone() };
+        found.append(&mut list_one(tx, &of_one).await?);
+    }
+    found.sort_by_key(|run| std::cmp::Reverse(run.id));
+    found.truncate(filter.limit as usize);
+    Ok(found)
+}
+
+async fn list_one(tx: &mut Tx, filter: &RunFilter) -> StoreResult<Vec<RunSummary>> {
     let key = filter.idempotency_key.as_ref();
     let values = values![
         filter.pipeline.as_deref(),
@@ -73,7 +82,7 @@ pub(super) async fn list(tx: &mut Tx, filter: &RunFilter) -> StoreResult<Vec<Run
         filter.limit,
         filter.partition.as_ref().map(PartitionKey::as_str),
         json(&filter.labels)?,
-        key.map(|(principal, _)| principal.0.as_str()),
+        key.map(|(principal, _)| principal).or(filter.principal.as_ref()).map(|principal| principal.0.as_str()),
         key.map(|(_, key)| key.as_str()),
     ];
     // The same listing by whichever index narrows it most.
@@ -83,6 +92,7 @@ pub(super) async fn list(tx: &mut Tx, filter: &RunFilter) -> StoreResult<Vec<Run
         RunFilter { state: Some(state), .. } if !state.is_ended() => tx.sql.list_in_state,
         RunFilter { labels, .. } if !labels.is_empty() => tx.sql.list_of_label,
         RunFilter { pipeline: Some(_), .. } => tx.sql.list_of_pipeline,
+        RunFilter { principal: Some(_), .. } => tx.sql.list_of_principal,
         RunFilter { state: Some(_), .. } => tx.sql.list_in_state,
         _ => tx.sql.list,
     };
@@ -92,10 +102,8 @@ pub(super) async fn list(tx: &mut Tx, filter: &RunFilter) -> StoreResult<Vec<Run
 pub(super) async fn partitions(tx: &mut Tx, pipeline: &str, filter: &PartitionFilter) -> StoreResult<Listing> {
     let text = |key: &Option<PartitionKey>| key.as_ref().map(|key| key.as_str().to_owned());
     let (from, until, after) = (text(&filter.from), text(&filter.until), text(&filter.after));
-    let version = match filter.as_of {
-        Some(version) => version,
-        None => table_version(tx, pipeline).await?,
-    };
+    let (current, history_from) = table_versions(tx, pipeline).await?;
+    let version = filter.as_of.unwrap_or(current);
     let mut sum = Sum::default();
     let mut range = values![pipeline, from.clone(), until.clone()];
     let mut page = values![pipeline, from, until, after, i64::from(filter.limit) + 1];
@@ -113,6 +121,7 @@ pub(super) async fn partitions(tx: &mut Tx, pipeline: &str, filter: &PartitionFi
     page.truncate(filter.limit as usize);
     Ok(Listing {
         version,
+        history_from,
         entries: page.iter().map(rows::catalog_entry).collect::<StoreResult<_>>()?,
         more,
         partitions: sum.partitions,
@@ -122,8 +131,13 @@ pub(super) async fn partitions(tx: &mut Tx, pipeline: &str, filter: &PartitionFi
 }
 
 pub(super) async fn table_version(tx: &mut Tx, pipeline: &str) -> StoreResult<i64> {
+    Ok(table_versions(tx, pipeline).await?.0)
+}
+
+/// The version of a table, and the oldest one that can be told.
+async fn table_versions(tx: &mut Tx, pipeline: &str) -> StoreResult<(i64, i64)> {
     let row = tx.optional(tx.sql.version, values![pipeline]).await?;
-    row.map_or(Ok(0), |row| row.int("version"))
+    row.map_or(Ok((0, 0)), |row| Ok((row.int("version")?, row.int("history_from")?)))
 }
 
 pub(super) async fn version_as_of(tx: &mut Tx, pipeline: &str, moment: AsOf) -> StoreResult<Option<i64>> {
@@ -133,7 +147,11 @@ pub(super) async fn version_as_of(tx: &mut Tx, pipeline: &str, moment: AsOf) -> 
             Ok(Some(version).filter(|version| (0..=last).contains(version)))
         }
         AsOf::Run(id) => version_of_run(tx, pipeline, id).await,
-        AsOf::Time(time) => version_at(tx, pipeline, time).await,
+        AsOf::Time(time) => match version_at(tx, pipeline, time).await? {
+            // Before all that is told there may have been versions that were forgotten.
+            None if table_versions(tx, pipeline).await?.1 > 0 => Ok(Some(0)),
+            version => Ok(version),
+        },
     }
 }
 

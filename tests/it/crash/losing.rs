@@ -1,15 +1,17 @@
 //! A store that does as it is told, and whose first answers to the two last steps are lost on their way.
 
 use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+use refrain::access::{TokenId, TokenRecord};
 use refrain::partition::PartitionKey;
 use refrain::run::{
     AttemptOutcome, CatalogEntry, ClaimToken, DefinitionHash, HistoryEntry, IdempotencyKey, Principal, Progress,
     QuarantineFile, Run, RunError, RunId, RunSummary, Scope, State,
 };
 use refrain::store::{
-    AsOf, Begun, Cancelled, Change, ClaimRequest, Claimed, Decision, Ended, Fenced, Glance, KnownKey, Listing, NewRun,
-    PartitionFilter, QueueDepth, Renewal, Retried, RunFilter, RunStore, StagingVerdict, StoreError, StoreResult,
-    StoredDefinition, Submitted,
+    AsOf, Begun, Cancelled, Change, ClaimRequest, Claimed, Decision, Ended, EndedAt, Fenced, Glance, KnownKey, Listing,
+    NewRun, NewToken, PartitionFilter, Prunable, QueueDepth, Renewal, Retried, RunFilter, RunStore, StagingVerdict,
+    StoreError, StoreResult, StoredDefinition, Submitted, TokenStore, Tokens,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -105,5 +107,23 @@ passing_on! {
     staging_verdicts(folders: &[(RunId, Option<ClaimToken>)]) -> Vec<StagingVerdict>;
     quarantine_verdicts(files: &[QuarantineFile]) -> Vec<StagingVerdict>;
     version_as_of(pipeline: &str, moment: AsOf) -> Option<i64>;
+    prune_version(kept: Duration) -> bool;
+    prunable(kept: Duration, after: EndedAt, limit: u32) -> Prunable;
+    prune_runs(kept: Duration, runs: &[RunId]) -> u64;
     queue_depth() -> QueueDepth;
+}
+
+#[async_trait]
+impl TokenStore for LosingStore {
+    async fn tokens(&self) -> StoreResult<Tokens> {
+        self.inner.tokens().await
+    }
+
+    async fn put_token(&self, token: &NewToken) -> StoreResult<TokenRecord> {
+        self.inner.put_token(token).await
+    }
+
+    async fn revoke_token(&self, id: &TokenId) -> StoreResult<Option<DateTime<Utc>>> {
+        self.inner.revoke_token(id).await
+    }
 }

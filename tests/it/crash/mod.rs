@@ -127,6 +127,15 @@ pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// [`until`] of what has to be asked for.
+pub(crate) async fn until_async(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let end = Instant::now() + WITHIN;
+    while !is_so().await {
+        assert!(Instant::now() < end, "not in time: {what}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
 /// The state of a process as the kernel names it, such as `T` for stopped; none where it has ended.
 fn process_state(pid: Pid) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;

@@ -18,7 +18,7 @@ async fn serve(app: &App) -> String {
 #[tokio::test]
 async fn a_run_is_submitted_followed_and_submitted_again() {
     let app = App::new().await;
-    let client = Client::new(&serve(&app).await, None).unwrap();
+    let client = Client::new(&serve(&app).await, None, false).unwrap();
     let body = json!({"pipeline": "monthly", "partitions": ["2024-02"]});
     let first = client.submit("k", &body).await.unwrap();
     assert!(!first.replayed);
@@ -52,7 +52,7 @@ async fn a_client_that_sends_first_and_reads_later_sees_that_its_body_is_too_lar
 #[tokio::test]
 async fn a_refusal_lists_what_is_wrong() {
     let app = App::new().await;
-    let client = Client::new(&serve(&app).await, None).unwrap();
+    let client = Client::new(&serve(&app).await, None, false).unwrap();
     let body = json!({"pipeline": "monthly", "partitions": ["2024-13", "24-02"]});
     let error = client.submit("k", &body).await.unwrap_err();
     assert!(matches!(&error, ClientError::Refused { status: 422, .. }), "{error}");
@@ -63,11 +63,11 @@ async fn a_refusal_lists_what_is_wrong() {
 #[tokio::test]
 async fn what_is_no_server_is_said() {
     for url in ["not a url", "ftp://127.0.0.1"] {
-        assert!(matches!(Client::new(url, None), Err(ClientError::Url { .. })), "{url}");
+        assert!(matches!(Client::new(url, None, false), Err(ClientError::Url { .. })), "{url}");
     }
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
-    let error = Client::new(&url, None).unwrap().get("/healthz").await.unwrap_err();
+    let error = Client::new(&url, None, false).unwrap().get("/healthz").await.unwrap_err();
     assert!(matches!(error, ClientError::Unreachable { .. }), "{error}");
 }

@@ -58,6 +58,9 @@ async fn every_route_is_on_the_page_with_all_that_the_description_says() {
             if operation["requestBody"].is_object() {
                 expected.extend(["<h4>Body</h4>".to_owned(), "--json".to_owned()]);
             }
+            if let Some(scope) = operation["security"][0]["token"][0].as_str() {
+                expected.extend([format!("<code>{scope}</code>"), "Authorization: Bearer $REFRAIN_TOKEN".to_owned()]);
+            }
             for text in expected {
                 assert!(section.contains(&text), "{id}: {text} is not in {section}");
             }

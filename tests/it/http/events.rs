@@ -11,6 +11,7 @@ use http_body_util::BodyExt;
 use refrain::http::{Limits, Watches, router};
 use refrain::run::AttemptOutcome;
 use refrain::store::Ended;
+use rstest::rstest;
 use serde_json::json;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -289,11 +290,18 @@ async fn one_look_serves_all_who_wait() {
     }
 }
 
+#[rstest]
+#[case::it_fails(Fault::AwayAtSecondLook, 503, "unavailable")]
+#[case::it_breaks(Fault::BreaksAtSecondLook, 500, "internal")]
 #[tokio::test]
-async fn a_look_that_fails_is_told_to_who_waits_and_outlasted_by_who_follows() {
+async fn a_look_that_fails_is_told_to_who_waits_and_outlasted_by_who_follows(
+    #[case] fault: Fault,
+    #[case] status: u16,
+    #[case] problem: &str,
+) {
     let app = App::new().await;
     let id = app.accepted("k", &months(&["2024-02"])).await;
-    let (router, store) = over(&app, Fault::AwayAtSecondLook);
+    let (router, store) = over(&app, fault);
     let mut stream = Stream::of(&router, &id, "").await;
     assert_eq!(stream.next().await.unwrap().state(), Some("queued"));
     let following = tokio::spawn(async move {
@@ -302,7 +310,7 @@ async fn a_look_that_fails_is_told_to_who_waits_and_outlasted_by_who_follows() {
     });
     // Who comes is looked at anew, which is the second look.
     let asked = Request::get(format!("/runs/{id}?wait=30")).body(Body::empty()).unwrap();
-    send(&router, asked).await.problem(503, "unavailable");
+    send(&router, asked).await.problem(status, problem);
     looked_at(&store, 3).await;
     app.succeed(3).await;
     assert_eq!(following.await.unwrap().as_deref(), Some("end"));

@@ -1,15 +1,17 @@
 //! A store whose reading steps fail in one way; the steps of workers are not called by the interface.
 
 use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+use refrain::access::{TokenId, TokenRecord};
 use refrain::partition::PartitionKey;
 use refrain::run::{
     AttemptOutcome, CatalogEntry, ClaimToken, DefinitionHash, HistoryEntry, IdempotencyKey, Principal, Progress,
     QuarantineFile, Run, RunError, RunId, RunSummary, Scope, State,
 };
 use refrain::store::{
-    AsOf, Begun, Cancelled, Change, ClaimRequest, Claimed, Decision, Ended, Fenced, Glance, KnownKey, Listing, NewRun,
-    PartitionFilter, QueueDepth, Renewal, Retried, RunFilter, RunStore, StagingVerdict, StoreError, StoreResult,
-    StoredDefinition, Submitted,
+    AsOf, Begun, Cancelled, Change, ClaimRequest, Claimed, Decision, Ended, EndedAt, Fenced, Glance, KnownKey, Listing,
+    NewRun, NewToken, PartitionFilter, Prunable, QueueDepth, Renewal, Retried, RunFilter, RunStore, StagingVerdict,
+    StoreError, StoreResult, StoredDefinition, Submitted, TokenStore, Tokens,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -36,8 +38,12 @@ pub(super) enum Fault {
     OneRun,
     /// The database does not answer the second look at runs.
     AwayAtSecondLook,
+    /// The second look at runs panics.
+    BreaksAtSecondLook,
     /// Several runs cannot be looked at together.
     OneByOne,
+    /// The tokens are there at the first look only.
+    TokensLost,
 }
 
 pub(super) struct FaultyStore {
@@ -45,16 +51,22 @@ pub(super) struct FaultyStore {
     fault: Fault,
     hidden: AtomicBool,
     looks: AtomicU32,
+    token_looks: AtomicU32,
 }
 
 impl FaultyStore {
     pub(super) fn new(inner: Arc<dyn RunStore>, fault: Fault) -> Self {
-        Self { inner, fault, hidden: AtomicBool::new(false), looks: AtomicU32::new(0) }
+        Self { inner, fault, hidden: AtomicBool::new(false), looks: AtomicU32::new(0), token_looks: AtomicU32::new(0) }
     }
 
     /// How often runs were looked at.
     pub(super) fn looks(&self) -> u32 {
         self.looks.load(Ordering::SeqCst)
+    }
+
+    /// How often all tokens were looked at.
+    pub(super) fn token_looks(&self) -> u32 {
+        self.token_looks.load(Ordering::SeqCst)
     }
 
     async fn fail(&self) -> StoreResult<()> {
@@ -67,7 +79,9 @@ impl FaultyStore {
             | Fault::UnreadableDefinition
             | Fault::OneRun
             | Fault::AwayAtSecondLook
-            | Fault::OneByOne => Ok(()),
+            | Fault::BreaksAtSecondLook
+            | Fault::OneByOne
+            | Fault::TokensLost => Ok(()),
         }
     }
 }
@@ -174,6 +188,7 @@ impl RunStore for FaultyStore {
         let look = self.looks.fetch_add(1, Ordering::SeqCst) + 1;
         match self.fault {
             Fault::AwayAtSecondLook if look == 2 => return Err(StoreError::Unavailable(sqlx::Error::PoolTimedOut)),
+            Fault::BreaksAtSecondLook if look == 2 => panic!("a secret"),
             Fault::OneByOne if ids.len() > 1 => return Err(StoreError::Corrupt("one of them".to_owned())),
             _ => {}
         }
@@ -243,7 +258,39 @@ impl RunStore for FaultyStore {
         unreachable!()
     }
 
+    async fn prune_version(&self, _: Duration) -> StoreResult<bool> {
+        unreachable!()
+    }
+
+    async fn prunable(&self, _: Duration, _: EndedAt, _: u32) -> StoreResult<Prunable> {
+        unreachable!()
+    }
+
+    async fn prune_runs(&self, _: Duration, _: &[RunId]) -> StoreResult<u64> {
+        unreachable!()
+    }
+
     async fn queue_depth(&self) -> StoreResult<QueueDepth> {
         unreachable!()
+    }
+}
+
+#[async_trait]
+impl TokenStore for FaultyStore {
+    async fn tokens(&self) -> StoreResult<Tokens> {
+        self.fail().await?;
+        let tokens = self.inner.tokens().await?;
+        match self.token_looks.fetch_add(1, Ordering::SeqCst) {
+            1.. if self.fault == Fault::TokensLost => Ok(Tokens { records: Vec::new(), ..tokens }),
+            _ => Ok(tokens),
+        }
+    }
+
+    async fn put_token(&self, token: &NewToken) -> StoreResult<TokenRecord> {
+        self.inner.put_token(token).await
+    }
+
+    async fn revoke_token(&self, id: &TokenId) -> StoreResult<Option<DateTime<Utc>>> {
+        self.inner.revoke_token(id).await
     }
 }

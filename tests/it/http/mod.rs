@@ -1,5 +1,6 @@
 //! The HTTP interface: the router as it is served, over a SQLite file of its own.
 
+mod access;
 mod backfill;
 mod client;
 mod data;
@@ -27,9 +28,9 @@ use chrono::{DateTime, TimeZone, Utc};
 use http_body_util::BodyExt;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use refrain::fault::Faults;
-use refrain::http::{Api, Check, Limits, Pipelines, Watches, router};
+use refrain::http::{Api, Check, Gate, Limits, Pipelines, Watches, router};
 use refrain::pipeline;
-use refrain::store::{RunStore, SqliteOptions, SqliteStore};
+use refrain::store::{RunStore, SqliteOptions, SqliteStore, TokenStore};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use tempfile::TempDir;
@@ -124,6 +125,7 @@ impl App {
         let shelf = Arc::new(Shelf::default());
         let api = Api {
             store: Arc::clone(&store),
+            gate: Gate::new(Arc::clone(&store) as Arc<dyn TokenStore>, Gate::FRESH_FOR, true),
             watches: Watches::new(Arc::clone(&store), limits.max_event_streams),
             files: shelf.clone(),
             pipelines: watch::channel(Arc::new(parsed(pipelines))).1,

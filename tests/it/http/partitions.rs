@@ -223,6 +223,27 @@ async fn the_table_as_it_was_is_listed() {
 }
 
 #[tokio::test]
+async fn what_is_not_kept_is_gone_and_nothing_else() {
+    let app = App::new().await;
+    let path = "/pipelines/monthly/partitions";
+    for (key, trips) in [("k1", 3), ("k2", 4), ("k3", 5)] {
+        *app.clock.lock().unwrap() += chrono::TimeDelta::hours(1);
+        app.accepted(key, &months(&["2024-01"])).await;
+        app.succeed(trips).await;
+    }
+    let then = app.get(&format!("{path}?as_of=2")).await.json();
+    let kept = std::time::Duration::from_secs(1800);
+    while app.store.prune_version(kept).await.unwrap() {}
+    for gone in ["0", "1", "2001-01-01T00:00:00Z", "2024-03-01T07:30:00Z"] {
+        let problem = app.get(&format!("{path}?as_of={gone}")).await.problem(410, "history-gone");
+        assert_eq!(problem["oldest_version"], 2, "{problem:#}");
+    }
+    assert_eq!(app.get(&format!("{path}?as_of=2")).await.json(), then);
+    app.get(&format!("{path}?as_of=4")).await.problem(404, "version-not-found");
+    assert_eq!(app.get(&format!("{path}?as_of=3")).await.json(), app.get(path).await.json());
+}
+
+#[tokio::test]
 async fn all_pages_of_a_moment_are_of_one_version() {
     let app = App::new().await;
     app.accepted("k1", &months(&["2024-01", "2024-02", "2024-03"])).await;

@@ -8,7 +8,7 @@ use axum::http::{Request, StatusCode};
 use futures::FutureExt;
 use http_body_util::BodyExt;
 use metrics_exporter_prometheus::PrometheusBuilder;
-use refrain::http::{Api, Limits, Watches, router};
+use refrain::http::{Api, Gate, Limits, Watches, router};
 use refrain::pipeline::sources::Foreseen;
 use serde_json::Value;
 use std::io::Read;
@@ -131,6 +131,7 @@ fn api(bed: &Bed, reader: usize) -> Router {
     router(Api {
         faults: refrain::fault::Faults::default(),
         foresight: Arc::new(|_, _| async { Ok(Foreseen { files: Vec::new(), missing: Vec::new() }) }.boxed()),
+        gate: Gate::new(Arc::clone(&store) as _, Gate::FRESH_FOR, true),
         watches: Watches::new(Arc::clone(&store), 1),
         store,
         files: Arc::new(crate::http::Shelf::default()),

@@ -1,5 +1,6 @@
 //! The command line against a live server, as scripts and people call it.
 
+use super::server::log_folder;
 use super::slow::{slow_pipeline, stopped_engine, stopping};
 use super::{MONTHS, Place, Server, Store, trips_pipeline, write_quarter};
 use rstest::rstest;
@@ -36,6 +37,10 @@ pub(super) async fn refrain_with(arguments: &[&str], environment: &[(&str, &str)
     }
     command.args(arguments).envs(environment.iter().copied()).stdin(Stdio::null()).kill_on_drop(true);
     let Output { status, stdout, stderr } = command.output().await.unwrap();
+    if let Some(folder) = log_folder() {
+        // Not what it gives out: that may be a token.
+        std::fs::write(folder.join(format!("verb-{}.log", uuid::Uuid::new_v4())), &stderr).unwrap();
+    }
     let text = |bytes| String::from_utf8(bytes).unwrap();
     Said { code: status.code().unwrap(), out: text(stdout), err: text(stderr) }
 }

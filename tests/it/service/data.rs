@@ -1,5 +1,6 @@
 //! The data of partitions, as clients download it from the real binary.
 
+use super::access::told;
 use super::slow::engines_of;
 use super::{MONTHS, Place, Server, Store, trips_pipeline, write_quarter};
 use crate::crash::until;
@@ -129,7 +130,7 @@ async fn large(place: &Place, flags: &[&str]) -> Server {
     let text = trips_pipeline("rows", r#""raw/*.parquet""#, "", "");
     let text = text.replace("zone = \"zone\"", "zone = \"zone\"\npickup = \"pickup\"\namount = \"amount\"");
     place.pipeline("rows", &format!("{text}\nmean = \"avg(amount)\"\n"));
-    let server = place.start_with(flags, &[]).await;
+    let server = place.start_with(flags, &[("REFRAIN_TOKEN", "rfr_canary")]).await;
     server.run("rows", &json!({"pipeline": "rows", "partitions": ["2024-02"]})).await;
     server
 }
@@ -144,6 +145,7 @@ async fn readers_are_bounded_and_end_with_their_clients() {
     let first = reading.chunk().await.unwrap().unwrap();
     let readers = engines_of(&server);
     let said = std::fs::read_to_string(format!("/proc/{}/cmdline", readers[0].0)).unwrap();
+    assert!(!told(&readers[0]).contains("canary"), "{}", told(&readers[0]));
     assert!(readers.len() == 1 && said.ends_with("\0extract\0"), "what is asked is not told to all: {said:?}");
     assert_eq!(download(&server, &path, NDJSON).await.kind(), "503 too-many-readers");
     assert_eq!(download(&server, &path, "*/*").await.status, 200, "the file as it is needs no reader");

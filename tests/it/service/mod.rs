@@ -1,5 +1,6 @@
 //! Black-box tests: the real binary, started as an operator would, over both stores.
 
+mod access;
 mod backfill;
 mod backup;
 mod bad_input;
@@ -13,6 +14,7 @@ mod follow;
 mod foreign;
 mod full_disk;
 mod idempotency;
+mod keeping;
 mod layout;
 mod memory;
 mod mend;
@@ -27,6 +29,7 @@ mod partitions;
 mod place;
 mod plan;
 mod poison;
+mod restoring;
 mod server;
 mod settings;
 mod shutdown;

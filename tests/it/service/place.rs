@@ -3,6 +3,8 @@
 use super::{Column, Server, Store, database, write_parquet};
 use crate::proxy::Proxy;
 use refrain::store::{PostgresOptions, PostgresStore, RunStore, SqliteStore};
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -62,6 +64,13 @@ impl Place {
         self.start_under(&[], flags, environment).await
     }
 
+    /// Starts a server whose flags name the folder of its data.
+    pub(crate) async fn start_with_folders(&self, flags: &[&str]) -> Server {
+        let flags: Vec<String> = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        let ours = self.flags_of_folders(&[]).into_iter().skip_while(|flag| flag != "--pipelines");
+        Server::start(&[], self.root.path(), &ours.chain(flags).collect::<Vec<_>>(), &[]).await
+    }
+
     /// [`Place::start_with`] under a command that becomes the server.
     pub(crate) async fn start_under(&self, wrapper: &[&str], flags: &[&str], environment: &[(&str, &str)]) -> Server {
         Server::start(wrapper, self.root.path(), &self.flags(flags), environment).await
@@ -77,6 +86,13 @@ impl Place {
     pub(crate) async fn start_by_file(&self, file: &Path) -> Server {
         let flags = self.flags_of_folders(&["--workers", "1", "--database-url-file", file.to_str().unwrap()]);
         Server::start(&[], self.root.path(), &flags, &[]).await
+    }
+
+    /// [`Place::start_with`] with the database's URL in the environment.
+    pub(crate) async fn start_by_variable(&self, environment: &[(&str, &str)]) -> Server {
+        let url = [("REFRAIN_DATABASE_URL", self.database_url.as_deref().unwrap())];
+        let flags = self.flags_of_folders(&["--workers", "1"]);
+        Server::start(&[], self.root.path(), &flags, &[&url, environment].concat()).await
     }
 
     /// A network before the database.
@@ -103,13 +119,18 @@ impl Place {
 
     /// Runs `refrain verify` with these flags.
     pub(crate) async fn verify_with(&self, flags: &[&str]) -> std::process::Output {
+        let pipelines = self.path("pipelines");
+        self.verb(&[&["verify", "--pipelines", pipelines.to_str().unwrap()], flags].concat()).await
+    }
+
+    /// Runs a verb that needs the database.
+    pub(crate) async fn verb(&self, verb: &[&str]) -> std::process::Output {
         let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_refrain"));
-        command.args(["verify", "--data-dir"]).arg(self.path("refrain-data"));
-        command.arg("--pipelines").arg(self.path("pipelines")).stdin(std::process::Stdio::null());
+        command.args(&verb[..1]).arg("--data-dir").arg(self.path("refrain-data")).stdin(std::process::Stdio::null());
         if let Some(url) = &self.database_url {
             command.args(["--database-url", url]);
         }
-        command.args(flags).output().await.unwrap()
+        command.args(&verb[1..]).output().await.unwrap()
     }
 
     /// The URL of the Postgres database, where it is one.
@@ -146,6 +167,24 @@ impl Place {
         .collect();
         all.extend(flags.iter().map(|flag| (*flag).to_owned()));
         all
+    }
+
+    /// Runs statements past the service, in the database's own dialect.
+    pub(crate) async fn execute(&self, statements: &str) {
+        let statements = AssertSqlSafe(statements.to_owned());
+        match &self.database_url {
+            Some(url) => {
+                let mut database = PgConnection::connect(url).await.unwrap();
+                sqlx::raw_sql(statements).execute(&mut database).await.unwrap();
+                database.close().await.unwrap();
+            }
+            None => {
+                let path = SqliteConnectOptions::new().filename(self.path("refrain-data/refrain.db"));
+                let mut database = SqliteConnection::connect_with(&path).await.unwrap();
+                sqlx::raw_sql(statements).execute(&mut database).await.unwrap();
+                database.close().await.unwrap();
+            }
+        }
     }
 
     /// Every file of a table with its content and modification time, by its path below the table.

@@ -60,7 +60,7 @@ impl Server {
     /// becomes the command that follows.
     pub(crate) fn launch(wrapper: &[&str], work: &Path, flags: &[String], environment: &[(&str, &str)]) -> Self {
         let port = free_port();
-        let log = work.join(format!("server-{port}.log"));
+        let log = log_folder().unwrap_or_else(|| work.to_owned()).join(format!("server-{}.log", uuid::Uuid::new_v4()));
         let output = std::fs::File::options().create(true).append(true).open(&log).unwrap();
         let words = [wrapper, &[env!("CARGO_BIN_EXE_refrain")]].concat();
         let mut command = Command::new(words[0]);
@@ -138,7 +138,7 @@ impl Server {
     }
 
     /// Waits for its end, which must say that it was refused; answers what it said.
-    pub(super) async fn refused(self) -> String {
+    pub(crate) async fn refused(self) -> String {
         let log = self.log.clone();
         assert!(!self.ended().await.success(), "it was not refused");
         String::from_utf8_lossy(&std::fs::read(log).unwrap()).into_owned()
@@ -247,6 +247,11 @@ impl Server {
 pub(crate) fn field_of(run: &Value, field: &str) -> BTreeMap<String, Value> {
     let partitions = run["partitions"].as_array().unwrap();
     partitions.iter().map(|p| (p["partition"].as_str().unwrap().to_owned(), p[field].clone())).collect()
+}
+
+/// Where all that servers and verbs say is kept, to be searched when the tests have ended; none where nobody asks for it.
+pub(super) fn log_folder() -> Option<PathBuf> {
+    std::env::var_os("REFRAIN_TEST_LOGS").map(PathBuf::from)
 }
 
 fn client() -> Client {

@@ -58,6 +58,32 @@ impl Bed {
         }
     }
 
+    /// Makes all that is recorded so much older.
+    pub(crate) async fn age(&self, duration: Duration) {
+        let Database::Postgres(_) = &self.database else { return self.pass(duration).await };
+        let earlier = |column: &str| format!("{column} = {column} - interval '{} seconds'", duration.as_secs());
+        let runs = ["created_at", "started_at", "ended_at", "due_at", "lease_until"].map(earlier).join(", ");
+        for (table, columns) in [("runs", runs), ("history", earlier("committed_at"))] {
+            self.past_the_store(AssertSqlSafe(format!("update {table} set {columns}"))).await.unwrap();
+        }
+    }
+
+    /// How many rows of a table are of a run.
+    pub(crate) async fn rows_of(&self, table: &str, column: &str, run: refrain::run::RunId) -> i64 {
+        let count = AssertSqlSafe(format!("select count(*) from {table} where {column} = '{run}'"));
+        match &self.database {
+            Database::Sqlite { path, .. } => {
+                let connect = SqliteConnectOptions::new().filename(path);
+                let mut connection = SqliteConnection::connect_with(&connect).await.unwrap();
+                sqlx::query_scalar(count).fetch_one(&mut connection).await.unwrap()
+            }
+            Database::Postgres(connect) => {
+                let mut connection = PgConnection::connect_with(connect).await.unwrap();
+                sqlx::query_scalar(count).fetch_one(&mut connection).await.unwrap()
+            }
+        }
+    }
+
     /// Copies the only run, which names one partition: `ended` times as a cancelled and `queued` times as a queued one,
     /// with sequence numbers from 1,000,001 on.
     pub(crate) async fn copy_run(&self, ended: u32, queued: u32) {

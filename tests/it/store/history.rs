@@ -9,20 +9,21 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 const RUNS: u64 = 200;
-const KEYS: [&str; 5] = ["month=2024-01", "month=2024-02", "month=2024-03", "month=2024-04", "month=2024-05"];
+pub(super) const KEYS: [&str; 5] =
+    ["month=2024-01", "month=2024-02", "month=2024-03", "month=2024-04", "month=2024-05"];
 
 /// Numbers that look random, the same in every run of the test.
-struct Dice(u64);
+pub(super) struct Dice(pub(super) u64);
 
 impl Dice {
-    fn below(&mut self, limit: u64) -> u64 {
+    pub(super) fn below(&mut self, limit: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % limit
     }
 }
 
 /// What of a listing stays; who confirmed an entry is not part of a version.
-fn told(listing: &Listing) -> (i64, Vec<CatalogEntry>, bool, u64, u64, Totals) {
+pub(super) fn told(listing: &Listing) -> (i64, Vec<CatalogEntry>, bool, u64, u64, Totals) {
     let mut entries = listing.entries.clone();
     for entry in &mut entries {
         (entry.confirmed_by, entry.confirmed_at) = (None, None);
@@ -31,7 +32,7 @@ fn told(listing: &Listing) -> (i64, Vec<CatalogEntry>, bool, u64, u64, Totals) {
 }
 
 /// A page of part of the range: its sum is not over the page.
-fn some() -> PartitionFilter {
+pub(super) fn some() -> PartitionFilter {
     let (from, until, after) = (Some(key(KEYS[1])), Some(key(KEYS[4])), Some(key(KEYS[1])));
     PartitionFilter { from, until, after, limit: 1, ..PartitionFilter::default() }
 }

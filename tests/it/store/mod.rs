@@ -12,10 +12,12 @@ mod merging;
 mod options;
 mod overlapping;
 mod postgres;
+mod pruning;
 mod queues;
 mod reading;
 mod sqlite;
 mod submitting;
+mod tokens;
 mod waiting;
 
 /// Makes each case a test on both databases.
@@ -140,10 +142,24 @@ conformance! {
         a_partitions_history_is_paged_and_says_who,
         a_run_says_what_has_superseded_it,
     }
+    pruning {
+        what_is_pruned_is_told_no_more_and_all_else_as_before,
+        a_run_goes_with_all_of_it_and_its_key_is_free,
+        what_has_not_ended_stays,
+        a_run_that_is_queued_again_meanwhile_stays,
+        pruners_at_once_share_the_work,
+    }
     options {
         what_is_not_as_expected_is_not_accepted,
         what_has_changed_since_is_not_decided,
         runs_are_listed_by_label_and_key,
+    }
+    tokens {
+        a_token_is_kept_as_it_was_made,
+        a_revoked_token_stays_and_stays_revoked,
+        what_ended_long_ago_is_forgotten_when_another_is_made,
+        the_schema_refuses_an_admin_of_some_pipelines,
+        runs_are_listed_by_principal_and_of_some_pipelines,
     }
     merging {
         a_merge_is_decided_over_its_bases_and_no_others,

@@ -3,7 +3,7 @@
 use super::bed::PostgresDatabase;
 use super::make::{claim_request, definition, request, submit};
 use crate::proxy::{Network, Proxy};
-use refrain::store::{Cancelled, PostgresOptions, PostgresStore, RunStore, StoreError};
+use refrain::store::{Cancelled, EndedAt, PostgresOptions, PostgresStore, RunStore, StoreError};
 use secrecy::ExposeSecret;
 use sqlx::{Connection, PgConnection};
 use std::time::{Duration, Instant};
@@ -114,6 +114,37 @@ async fn a_run_that_is_cancelled_while_it_is_claimed_does_not_hide_the_next() {
     canceller.close().await.unwrap();
     watcher.close().await.unwrap();
     drop(store);
+    database.drop().await;
+}
+
+/// Among many runs that ended just now the old ones are found by the index of their ends.
+#[tokio::test]
+async fn old_runs_are_found_by_their_ends() {
+    let database = PostgresDatabase::create().await;
+    let store = PostgresStore::connect(&database.url(), PostgresOptions::default()).await.unwrap();
+    store.migrate().await.unwrap();
+    let old = submit(&store, &request("trips", "old", &["p=1"])).await.id;
+    assert!(matches!(store.cancel(old).await.unwrap(), Cancelled::Now));
+    let mut admin = PgConnection::connect_with(&database.options).await.unwrap();
+    let many = "insert into runs (id, principal, idempotency_key, pipeline, mode, asked, fingerprint, accepted_with, definition, state,
+            sequence, due_at, created_at, ended_at)
+        select gen_random_uuid(), principal, 'new-' || n, pipeline, mode, asked, fingerprint, accepted_with, definition, state,
+            1000000 + n, due_at, created_at, ended_at
+        from runs cross join generate_series(1, 20000) as n;
+        update runs set ended_at = ended_at - interval '2 days' where idempotency_key = 'old';
+        analyze";
+    sqlx::raw_sql(many).execute(&mut admin).await.unwrap();
+    let found = store.prunable(Duration::from_secs(86400), EndedAt::default(), 10).await.unwrap();
+    assert_eq!(found.runs.iter().map(|run| run.id).collect::<Vec<_>>(), [old]);
+    // What a connection has counted is known when it ends.
+    drop(store);
+    let scans = "select idx_scan from pg_stat_user_indexes where indexrelname = 'runs_ended'";
+    let end = Instant::now() + Duration::from_secs(20);
+    while sqlx::query_scalar::<_, i64>(scans).fetch_one(&mut admin).await.unwrap() == 0 {
+        assert!(Instant::now() < end, "the index was not used");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    admin.close().await.unwrap();
     database.drop().await;
 }
 

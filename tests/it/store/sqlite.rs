@@ -1,8 +1,10 @@
 //! What only SQLite does: the lock of the serving process, the look beside it, the takeover at the start.
 
 use super::make::{claim_request, decided, decision, request, submit};
+use super::tokens::token;
 use refrain::run::{AttemptOutcome, Outcome, State};
-use refrain::store::{Begun, RunStore, SqliteOptions, SqliteStore, StoreError};
+use refrain::store::{Begun, RunStore, SqliteOptions, SqliteStore, StoreError, TokenStore};
+use sqlx::Connection;
 
 #[tokio::test]
 async fn a_second_serving_process_is_refused() {
@@ -29,6 +31,32 @@ async fn a_reader_looks_beside_the_server_and_writes_nothing() {
     assert_eq!(reader.database_id().await.unwrap(), server.database_id().await.unwrap());
     let refused = reader.submit(&request("trips", "b", &["p=1"])).await.unwrap_err();
     assert!(matches!(refused, StoreError::Setup(_)), "{refused}");
+}
+
+#[tokio::test]
+async fn tokens_are_written_beside_the_server() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("refrain.db");
+    let beside = async || SqliteStore::open_beside(&path, SqliteOptions::default()).await;
+    // Where there is no file yet it is made, and let go of again.
+    assert!(beside().await.unwrap().tokens().await.unwrap().records.is_empty());
+    let server = SqliteStore::open(&path, SqliteOptions::default()).await.unwrap();
+    let made = beside().await.unwrap().put_token(&token(1)).await.unwrap();
+    assert_eq!(server.tokens().await.unwrap().records[0].id, made.id);
+    submit(&server, &request("trips", "a", &["p=1"])).await;
+    beside().await.unwrap().revoke_token(&made.id).await.unwrap().unwrap();
+    assert!(server.tokens().await.unwrap().records[0].revoked_at.is_some());
+    // A schema of another version is left alone.
+    let last = "version = (select max(version) from _sqlx_migrations)";
+    for (change, told) in [
+        ("update meta set oldest_schema = 1000".to_owned(), "needs a version of refrain that knows migration 1000"),
+        (format!("delete from _sqlx_migrations where {last}"), "`refrain migrate` bring it along"),
+    ] {
+        let mut connection = sqlx::SqliteConnection::connect(&format!("sqlite://{}", path.display())).await.unwrap();
+        sqlx::query(sqlx::AssertSqlSafe(change)).execute(&mut connection).await.unwrap();
+        let refused = beside().await.unwrap_err();
+        assert!(matches!(&refused, StoreError::Setup(why) if why.contains(told)), "{refused}");
+    }
 }
 
 #[tokio::test]

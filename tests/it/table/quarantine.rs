@@ -29,14 +29,21 @@ fn they_are_moved_listed_and_removed_with_what_is_empty_then() {
     let listed = f.warehouse.quarantined().unwrap();
     let file = listed.iter().find(|file| file.path == first).unwrap();
     assert_eq!((file.run, file.token), (f.run, f.token));
-    f.warehouse.remove_quarantined(file).unwrap();
-    f.warehouse.remove_quarantined(file).unwrap();
+    f.warehouse.remove_quarantined(&file.path).unwrap();
+    f.warehouse.remove_quarantined(&file.path).unwrap();
     assert_eq!(paths(), [second]);
     fs::remove_file(folder.join(f.run.to_string()).join("notes.txt")).unwrap();
     fs::remove_dir(folder.join("theirs")).unwrap();
     let last = f.warehouse.quarantined().unwrap().remove(0);
-    f.warehouse.remove_quarantined(&last).unwrap();
+    f.warehouse.remove_quarantined(&last.path).unwrap();
     assert!(tree(&f.warehouse.root().join("_quarantine")).is_empty(), "empty folders are left");
+    // What a record that somebody has changed names.
+    let others = f.warehouse.root().join("others");
+    fs::write(&others, "theirs").unwrap();
+    for path in ["others", "_quarantine/../others", others.to_str().unwrap()] {
+        f.warehouse.remove_quarantined(path).unwrap();
+    }
+    assert!(others.exists());
 }
 
 #[test]

@@ -64,6 +64,7 @@ fn listings() -> Vec<(&'static str, Vec<&'static str>)> {
         ("list_of_label", narrowed(&[label, pipeline, behind])),
         ("list_of_partition", narrowed(&[(7, "'at=1'::text")])),
         ("list_of_pipeline", narrowed(&[pipeline])),
+        ("list_of_principal", narrowed(&[(9, "'principal-1'::text")])),
         ("list_of_pipeline", narrowed(&[pipeline, state("'failed'::text"), behind])),
     ]
 }

@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 /// The most rows that may be sorted: those of a page.
 const PAGE: f64 = 1_000.0;
 
-/// Tables of one row, or of one for each pipeline.
-const SMALL: [&str; 2] = ["meta", "tables"];
+/// Tables of one row, or of one for each pipeline or token.
+const SMALL: [&str; 3] = ["meta", "tables", "tokens"];
 
 pub(super) struct Look {
     /// Tables of more rows than a page.

@@ -1,0 +1,50 @@
+//! The statements of what goes when it is old, in Postgres's dialect, in the order of their twins in SQLite's.
+
+use crate::store::statements::PruneStatements;
+
+pub(super) const STATEMENTS: PruneStatements = PruneStatements {
+    version: r"
+        select t.pipeline, next.version
+        from tables t
+        join history next on next.pipeline = t.pipeline and next.version = (
+            select min(later.version) from history later where later.pipeline = t.pipeline and later.version > t.history_from
+        )
+        where next.committed_at < $1
+        limit 1
+        for update of t skip locked",
+    history: r"
+        delete from history old
+        using history later
+        where later.pipeline = $1
+            and later.version = $2
+            and old.pipeline = $1
+            and old.partition = later.partition
+            and old.version < $2
+            and (later.outcome <> 'unchanged' or old.outcome = 'unchanged')",
+    begin_history: r"update tables set history_from = $2 where pipeline = $1",
+    ended_runs: r"
+        select r.id, r.ended_at, r.quarantine,
+            (select count(*) from run_partitions p where p.run_id = r.id) as partitions,
+            (
+                exists (select 1 from catalog c where c.run_id = r.id)
+                or exists (select 1 from catalog c where c.confirmed_by = r.id)
+                or exists (select 1 from history h where h.run_id = r.id)
+            ) as referred_to
+        from runs r
+        where r.ended_at is not null and r.ended_at < $1 and (r.ended_at, r.id) > ($2, $3)
+        order by r.ended_at, r.id
+        limit $4",
+    lock_runs: r"
+        select r.id
+        from runs r
+        where r.id in (select json_array_elements_text($1::json)::uuid)
+            and r.ended_at < $2
+            and not exists (select 1 from catalog c where c.run_id = r.id)
+            and not exists (select 1 from catalog c where c.confirmed_by = r.id)
+            and not exists (select 1 from history h where h.run_id = r.id)
+        for update of r skip locked",
+    labels: r"delete from run_labels where run_id in (select json_array_elements_text($1::json)::uuid)",
+    attempts: r"delete from attempts where run_id in (select json_array_elements_text($1::json)::uuid)",
+    scopes: r"delete from run_partitions where run_id in (select json_array_elements_text($1::json)::uuid)",
+    runs: r"delete from runs where id in (select json_array_elements_text($1::json)::uuid)",
+};
