@@ -65,7 +65,7 @@ select id, 1, 'worker-' || (n % 5), id, at,
 from numbers
 where state <> 'queued';
 
-insert into run_labels (run_id, name, text) select id, 'team', 'team-' || (n % 50) from numbers;
+insert into run_labels (run_id, name, text) select id, 'team', 'team-' || (n % 500) from numbers;
 
 insert into tables (pipeline, version) select 'pipeline-' || (n % 20), (select max(n) from numbers) from numbers where n <= 20;
 
