@@ -67,6 +67,11 @@ impl Totals {
         WireTotals(self)
     }
 
+    /// The measures' names, in their order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|measured| measured.name.as_str())
+    }
+
     /// Rolls the totals of partitions up. A measure that some partition lacks, or folds in another way, is null.
     pub fn roll_up<'a>(parts: impl IntoIterator<Item = &'a Totals>) -> Totals {
         let mut parts = parts.into_iter();

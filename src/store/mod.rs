@@ -16,6 +16,8 @@ mod filter;
 mod glance;
 mod head;
 mod outbox;
+#[cfg(test)]
+mod plans;
 mod pool;
 mod postgres;
 mod prune;

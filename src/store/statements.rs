@@ -2,6 +2,7 @@
 
 /// One database's dialect. Lists are JSON arrays; times are the database's own.
 #[derive(Debug)]
+#[cfg_attr(test, derive(serde::Serialize))]
 pub(super) struct Statements {
     /// The lowest migration that a version must know.
     pub(super) oldest_schema: &'static str,
@@ -155,8 +156,10 @@ pub(super) struct Statements {
     pub(super) version_at: &'static str,
     /// Partitions of a run that succeeded which later runs have changed, and the last of these. 1 run.
     pub(super) superseded: &'static str,
-    /// 1 pipeline, 2 list of keys or null for all.
+    /// In no order. 1 pipeline, 2 list of keys.
     pub(super) entries: &'static str,
+    /// The whole table's, in no order. 1 pipeline.
+    pub(super) table_entries: &'static str,
     /// The definition of each of these entries of the catalog. 1 pipeline, 2 list of keys.
     pub(super) made_by: &'static str,
     /// The definitions that the catalog's entries are right for. 1 pipeline.
@@ -179,6 +182,7 @@ pub(super) struct Statements {
 
 /// What is told of runs, in one database's dialect.
 #[derive(Debug)]
+#[cfg_attr(test, derive(serde::Serialize))]
 pub(super) struct OutboxStatements {
     /// What is told of a run, and who is told. 1 run.
     pub(super) told: &'static str,
@@ -199,6 +203,7 @@ pub(super) struct OutboxStatements {
 
 /// The statements of what goes when it is old.
 #[derive(Debug)]
+#[cfg_attr(test, derive(serde::Serialize))]
 pub(super) struct PruneStatements {
     /// A table's version after the oldest that can be told, which nobody else prunes until the transaction ends. 1 committed
     /// before.

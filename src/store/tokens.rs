@@ -50,6 +50,7 @@ pub trait TokenStore: Send + Sync {
 
 /// One database's dialect, as [`super::statements::Statements`] are.
 #[derive(Debug)]
+#[cfg_attr(test, derive(serde::Serialize))]
 pub(super) struct TokenStatements {
     /// In the order of their making.
     pub(super) list: &'static str,

@@ -2,6 +2,8 @@
 
 mod listen;
 mod outbox;
+#[cfg(test)]
+mod plans;
 mod prune;
 mod server;
 mod sql;

@@ -25,11 +25,7 @@ macro_rules! list {
             and not exists (
                 select 1
                 from json_array_elements($8::json) as asked(value)
-                where not exists (
-                    select 1
-                    from run_labels l
-                    where l.run_id = r.id and l.name = asked.value ->> 0 and l.text = asked.value ->> 1
-                )
+                where asked.value ->> 1 is distinct from (select l.text from run_labels l where l.run_id = r.id and l.name = asked.value ->> 0)
             )
             and ($9::text is null or r.principal = $9)
             and ($10::text is null or r.idempotency_key = $10)
@@ -111,11 +107,11 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
             and o.id <> r.id
             and o.state in ('queued', 'running', 'committing')
             and o.sequence > 0
-            and (r.mode = 'full' or o.mode = 'full' or exists (
-                select 1
+            and (r.mode = 'full' or o.mode = 'full' or o.id in (
+                select theirs.run_id
                 from reservations mine
                 join reservations theirs on theirs.pipeline = mine.pipeline and theirs.partition = mine.partition
-                where mine.run_id = r.id and theirs.run_id = o.id
+                where mine.run_id = $1
             ))
         order by o.sequence
         limit $2",
@@ -125,10 +121,12 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         where o.pipeline = $1
             and o.state in ('queued', 'running', 'committing')
             and (o.sequence > 0 or o.due_at <= $4)
-            and ($2::json is null or o.mode = 'full' or exists (
-                select 1
+            and ($2::json is null or o.mode = 'full' or (
+                -- By its value, for each of these runs: as a set Postgres would read that of all runs.
+                select true
                 from run_partitions theirs
                 where theirs.run_id = o.id and theirs.partition in (select json_array_elements_text($2::json))
+                limit 1
             ))
         order by o.sequence < 0, case when o.sequence > 0 then o.sequence end, o.due_at, o.sequence desc
         limit $3",
@@ -336,8 +334,7 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
     contents: r"
         select content
         from catalog
-        where pipeline = $1 and ($2::text is null or partition >= $2) and ($3::text is null or partition < $3)
-        order by partition",
+        where pipeline = $1 and ($2::text is null or partition >= $2) and ($3::text is null or partition < $3)",
     page: r"
         select partition, content, run_id, committed_at, definition, confirmed_by, confirmed_at
         from catalog
@@ -356,8 +353,7 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
             group by partition
         ) last
         join history h on h.pipeline = $1 and h.partition = last.partition and h.version = last.version
-        where h.outcome <> 'cleared'
-        order by h.partition",
+        where h.outcome <> 'cleared'",
     page_as_of: r"
         select h.partition, h.content, w.run_id, w.committed_at, h.definition,
             null::uuid as confirmed_by, null::timestamptz as confirmed_at
@@ -404,8 +400,11 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
     entries: r"
         select partition, content, run_id, committed_at, definition, confirmed_by, confirmed_at
         from catalog
-        where pipeline = $1 and ($2::json is null or partition in (select json_array_elements_text($2::json)))
-        order by partition",
+        where pipeline = $1 and partition in (select json_array_elements_text($2::json))",
+    table_entries: r"
+        select partition, content, run_id, committed_at, definition, confirmed_by, confirmed_at
+        from catalog
+        where pipeline = $1",
     made_by: r"
         select partition, definition
         from catalog

@@ -1,6 +1,8 @@
 //! The store in a SQLite file: one serving process, which holds a lock on a file beside it.
 
 mod outbox;
+#[cfg(test)]
+mod plans;
 mod prune;
 mod sql;
 mod tokens;

@@ -6,7 +6,7 @@ pub(super) const STATEMENTS: PruneStatements = PruneStatements {
     version: r"
         select t.pipeline, next.version
         from tables t
-        join history next on next.pipeline = t.pipeline and next.version = (
+        cross join history next indexed by history_by_version on next.pipeline = t.pipeline and next.version = (
             select min(later.version) from history later where later.pipeline = t.pipeline and later.version > t.history_from
         )
         where next.committed_at < ?1

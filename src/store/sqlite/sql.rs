@@ -28,11 +28,7 @@ macro_rules! list {
             and not exists (
                 select 1
                 from json_each(?8) as asked
-                where not exists (
-                    select 1
-                    from run_labels l
-                    where l.run_id = r.id and l.name = asked.value ->> 0 and l.text = asked.value ->> 1
-                )
+                where asked.value ->> 1 is not (select l.text from run_labels l where l.run_id = r.id and l.name = asked.value ->> 0)
             )
             and (?9 is null or r.principal = ?9)
             and (?10 is null or r.idempotency_key = ?10)
@@ -113,11 +109,11 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
             and o.id <> r.id
             and o.state in ('queued', 'running', 'committing')
             and o.sequence > 0
-            and (r.mode = 'full' or o.mode = 'full' or exists (
-                select 1
+            and (r.mode = 'full' or o.mode = 'full' or o.id in (
+                select theirs.run_id
                 from reservations mine
                 join reservations theirs on theirs.pipeline = mine.pipeline and theirs.partition = mine.partition
-                where mine.run_id = r.id and theirs.run_id = o.id
+                where mine.run_id = ?1
             ))
         order by o.sequence
         limit ?2",
@@ -127,10 +123,11 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         where o.pipeline = ?1
             and o.state in ('queued', 'running', 'committing')
             and (o.sequence > 0 or o.due_at <= ?4)
-            and (?2 is null or o.mode = 'full' or exists (
-                select 1
+            and (?2 is null or o.mode = 'full' or (
+                select true
                 from run_partitions theirs
                 where theirs.run_id = o.id and theirs.partition in (select value from json_each(?2))
+                limit 1
             ))
         order by o.sequence < 0, case when o.sequence > 0 then o.sequence end, o.due_at, o.sequence desc
         limit ?3",
@@ -337,8 +334,7 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
     contents: r"
         select content
         from catalog
-        where pipeline = ?1 and (?2 is null or partition >= ?2) and (?3 is null or partition < ?3)
-        order by partition",
+        where pipeline = ?1 and (?2 is null or partition >= ?2) and (?3 is null or partition < ?3)",
     page: r"
         select partition, content, run_id, committed_at, definition, confirmed_by, confirmed_at
         from catalog
@@ -357,22 +353,12 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
             group by partition
         ) last
         cross join history h on h.pipeline = ?1 and h.partition = last.partition and h.version = last.version
-        where h.outcome <> 'cleared'
-        order by h.partition",
+        where h.outcome <> 'cleared'",
     page_as_of: r"
+        -- By the partitions in their order, so that nothing is sorted; its twin groups, which is as good there.
         select h.partition, h.content, w.run_id, w.committed_at, h.definition,
             null as confirmed_by, null as confirmed_at
-        from (
-            select partition, max(version) as version
-            from history
-            where pipeline = ?1
-                and (?2 is null or partition >= ?2)
-                and (?3 is null or partition < ?3)
-                and (?4 is null or partition > ?4)
-                and version <= ?6
-            group by partition
-        ) last
-        cross join history h on h.pipeline = ?1 and h.partition = last.partition and h.version = last.version
+        from history h
         cross join history w on w.pipeline = ?1 and w.partition = h.partition and w.version = (
             select max(written.version)
             from history written
@@ -381,7 +367,16 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
                 and written.version <= h.version
                 and written.outcome in ('created', 'replaced')
         )
-        where h.outcome <> 'cleared'
+        where h.pipeline = ?1
+            and (?2 is null or h.partition >= ?2)
+            and (?3 is null or h.partition < ?3)
+            and (?4 is null or h.partition > ?4)
+            and h.version = (
+                select max(last.version)
+                from history last
+                where last.pipeline = ?1 and last.partition = h.partition and last.version <= ?6
+            )
+            and h.outcome <> 'cleared'
         order by h.partition
         limit ?5",
     version_of_run: r"select max(version) as version from history where pipeline = ?1 and run_id = ?2",
@@ -405,8 +400,11 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
     entries: r"
         select partition, content, run_id, committed_at, definition, confirmed_by, confirmed_at
         from catalog
-        where pipeline = ?1 and (?2 is null or partition in (select value from json_each(?2)))
-        order by partition",
+        where pipeline = ?1 and partition in (select value from json_each(?2))",
+    table_entries: r"
+        select partition, content, run_id, committed_at, definition, confirmed_by, confirmed_at
+        from catalog
+        where pipeline = ?1",
     made_by: r"
         select partition, definition
         from catalog

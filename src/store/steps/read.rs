@@ -128,7 +128,7 @@ pub(super) async fn partitions(tx: &mut Tx, pipeline: &str, filter: &PartitionFi
         more,
         partitions: sum.partitions,
         rows: sum.rows,
-        totals: sum.totals.unwrap_or_default(),
+        totals: sum.totals(),
     })
 }
 
@@ -186,6 +186,8 @@ struct Sum {
     partitions: u64,
     rows: u64,
     totals: Option<Totals>,
+    /// Whether the parts have other measures, or in another order.
+    mixed: bool,
 }
 
 impl Sum {
@@ -194,10 +196,22 @@ impl Sum {
         self.rows = rows.ok_or_else(|| StoreError::Corrupt("rows add up to more than 2^64".to_owned()))?;
         self.partitions += 1;
         self.totals = Some(match self.totals.take() {
-            Some(sum) => sum.and(&part.totals),
+            Some(sum) => {
+                self.mixed |= !sum.names().eq(part.totals.names());
+                sum.and(&part.totals)
+            }
             None => part.totals,
         });
         Ok(())
+    }
+
+    /// The parts come in no order: where no order is common to them, measures are told by their names'.
+    fn totals(self) -> Totals {
+        let mut totals = self.totals.unwrap_or_default();
+        if self.mixed {
+            totals.0.sort_by(|a, b| a.name.cmp(&b.name));
+        }
+        totals
     }
 }
 
@@ -206,8 +220,13 @@ pub(super) async fn entries(
     pipeline: &str,
     keys: Option<&[PartitionKey]>,
 ) -> StoreResult<Vec<CatalogEntry>> {
-    let keys = keys.map(json).transpose()?;
-    tx.rows(tx.sql.entries, values![pipeline, keys]).await?.iter().map(rows::catalog_entry).collect()
+    let rows = match keys {
+        Some(keys) => tx.rows(tx.sql.entries, values![pipeline, json(keys)?]).await?,
+        None => tx.rows(tx.sql.table_entries, values![pipeline]).await?,
+    };
+    let mut entries = rows.iter().map(rows::catalog_entry).collect::<StoreResult<Vec<_>>>()?;
+    entries.sort_unstable_by(|a, b| a.partition.cmp(&b.partition));
+    Ok(entries)
 }
 
 pub(super) async fn table_definitions(tx: &mut Tx, pipeline: &str) -> StoreResult<Vec<StoredDefinition>> {

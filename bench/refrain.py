@@ -1,0 +1,96 @@
+"""Refrain as a contender: a real server on SQLite, over a fresh data folder each time, that is idle when it is asked."""
+
+import datetime
+import os
+import time
+import uuid
+
+import truth
+from machine import MemoryWatch
+from service import Service
+
+WAIT_SECONDS = 600
+
+
+class Refrain:
+    """Gives the time from the request to the answer of a run that has succeeded, and the server's own."""
+
+    rounds = None
+
+    def __init__(self, job, name="refrain"):
+        self.job = job
+        self.name = name
+        self.peaks = []
+
+    def warm_up(self):
+        self.measure()
+
+    def measure(self):
+        with fresh(self.job) as service:
+            with MemoryWatch(service.process.pid) as watch:
+                seconds, run = build(service, self.job)
+            self.peaks.append(watch.bytes)
+            truth.check(self.job, service.warehouse / self.job.name, "refrain")
+        return {self.name: seconds, f"{self.name}, by the server's clock": by_its_clock(run)}
+
+    def peak_bytes(self):
+        """The largest server and engine of all rounds."""
+        return max(self.peaks)
+
+    def close(self):
+        pass
+
+
+class Repeated(Refrain):
+    """The same request under another key, over sources that have not changed; it may write no file."""
+
+    def measure(self):
+        with fresh(self.job) as service:
+            first, _ = build(service, self.job)
+            before = files_of(service, self.job)
+            with MemoryWatch(service.process.pid) as watch:
+                seconds, run = build(service, self.job)
+            self.peaks.append(watch.bytes)
+            outcomes = {p["outcome"] for p in run["partitions"]}
+            if outcomes != {"unchanged"} or files_of(service, self.job) != before:
+                raise truth.WrongTotals(f"{self.job.name}: run again, it wrote: {outcomes}")
+            truth.check(self.job, service.warehouse / self.job.name, "refrain")
+        return {"refrain, first build": first, self.name: seconds}
+
+
+def fresh(job):
+    service = Service()
+    service.flags = ["--max-wait-seconds", str(WAIT_SECONDS), "--request-timeout-seconds", str(WAIT_SECONDS)]
+    service.pipeline(job.pipeline())
+    service.start()
+    return service
+
+
+def build(service, job):
+    """Seconds until the answer, and the run."""
+    body = {"pipeline": job.name, "partitions": list(job.keys)}
+    started = time.perf_counter()
+    status, run = service.call("POST", f"/runs?wait={WAIT_SECONDS}", body, {"Idempotency-Key": str(uuid.uuid4())})
+    while status in (200, 202) and run["state"] in ("queued", "running", "committing"):
+        status, run = service.call("GET", f"/runs/{run['id']}?wait={WAIT_SECONDS}")
+    seconds = time.perf_counter() - started
+    if run.get("state") != "succeeded":
+        raise RuntimeError(f"{job.name}: the run did not succeed: {status} {str(run)[:2000]}")
+    return seconds, run
+
+
+def by_its_clock(run):
+    started, ended = (datetime.datetime.fromisoformat(run[field]) for field in ("started_at", "ended_at"))
+    return (ended - started).total_seconds()
+
+
+def files_of(service, job):
+    """What shows whether a file was written."""
+    files = sorted((service.warehouse / job.name).rglob("*.parquet"))
+    return [(str(file), file.stat().st_ino, file.stat().st_mtime_ns) for file in files]
+
+
+def version():
+    stat = os.stat(os.environ["REFRAIN_BIN"])
+    when = datetime.datetime.fromtimestamp(stat.st_mtime, datetime.UTC)
+    return f"{stat.st_size / 1e6:.0f} MB, built {when:%Y-%m-%d %H:%M} UTC"
