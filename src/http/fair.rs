@@ -166,7 +166,7 @@ impl Fairness {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "tests")]
+    #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
     use super::*;
     use crate::access::TokenId;
     use crate::http::Bearer;
