@@ -2,11 +2,14 @@
 
 mod access;
 mod backup;
+mod edge;
 mod files;
 mod fix;
 mod foresight;
 mod health;
 mod inspect;
+mod notify;
+mod observer;
 mod pipelines;
 mod prune;
 mod sweep;
@@ -17,18 +20,19 @@ pub use fix::{Fix, FixBy};
 pub use inspect::{Inspected, Inspection, Verdict, check, inspect};
 pub use tokens::{TokenArgs, token_command};
 
-use crate::config::{DatabaseSettings, Settings, WorkSettings};
+use crate::config::{DatabaseSettings, NotifySettings, Settings, TelemetrySettings, WorkSettings};
 use crate::engine::{ChildEngine, WebSettings};
 use crate::fault::Faults;
-use crate::http::{self, Api, Limits, Watches, router};
+use crate::http::{Api, Fairness, Limits, Operations, Readiness, Watches, operations_router, router};
 use crate::store::{PostgresOptions, PostgresStore, RunStore, SqliteOptions, SqliteStore};
 use crate::table::Warehouse;
 use crate::telemetry;
-use crate::worker::{NoProbe, Probe, Worker, WorkerSettings};
+use crate::worker::{NoProbe, Probe, Pulse, Worker, WorkerSettings};
 use anyhow::{Context, bail};
+use edge::Certificate;
+use health::Health;
 use pipelines::PipelineFolder;
 use rustix::process::Signal;
-use std::collections::BTreeSet;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -36,7 +40,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -46,6 +49,7 @@ const SHUTDOWN_SECONDS: u64 = 10;
 /// A service that runs.
 pub struct Running {
     address: Option<SocketAddr>,
+    is_secured: bool,
     tasks: Tasks,
     shutdown: CancellationToken,
     grace: Duration,
@@ -71,7 +75,8 @@ impl Tasks {
 impl Running {
     /// Where it listens.
     pub fn url(&self) -> String {
-        self.address.map_or_else(String::new, |address| format!("http://{address}"))
+        let scheme = if self.is_secured { "https" } else { "http" };
+        self.address.map_or_else(String::new, |address| format!("{scheme}://{address}"))
     }
 
     /// Runs until `stop` or until a task ends that should not, then shuts down in order.
@@ -113,7 +118,12 @@ pub async fn start(settings: Settings) -> anyhow::Result<Running> {
     // From here on the signal does not end the process.
     let reload = signal(SignalKind::hangup()).context("cannot listen to a signal")?;
     let pipelines = PipelineFolder::load(&settings.work.pipelines)?;
-    let store = open_store(&settings.database).await?;
+    let (edge, certificates) = edge::edge(&settings.edge)?;
+    let is_secured = certificates.is_some();
+    let certificate = certificates.as_ref().map(|found| Certificate::of(found, &settings.edge));
+    let max_queued_runs = Some(settings.edge.max_queued_runs).filter(|limit| *limit > 0);
+    let audiences = notify::audiences(&settings.notify)?;
+    let store = open_store(&settings.database, max_queued_runs).await?;
     let gate = access::gate(settings.listen, &settings.access, &store).await?;
     let listener =
         TcpListener::bind(settings.listen).await.with_context(|| format!("cannot listen on {}", settings.listen))?;
@@ -126,53 +136,65 @@ pub async fn start(settings: Settings) -> anyhow::Result<Running> {
     let mut tasks = Tasks::default();
     // Before anything is counted.
     let metrics = telemetry::metrics();
-    http::describe_metrics();
-    if let Some(warehouse) = &warehouse {
-        spawn_workers(&mut tasks, &settings.work, pipelines.tables(), &store, warehouse, &shutdown)?;
-    }
+    spawn_notifier(&mut tasks, &settings.notify, &settings.database, &settings.work, &store, &shutdown)?;
+    let pulses = match &warehouse {
+        Some(warehouse) => spawn_workers(&mut tasks, &settings.work, &store, warehouse, &shutdown)?,
+        None => Vec::new(),
+    };
+    let health = Health { certificate, ..health_of(&store, warehouse.clone(), pulses, &pipelines, &settings.work) };
+    let readiness = watch_over(&mut tasks, health, &settings.telemetry, &shutdown).await?;
     let limits = &settings.limits;
     let files = files::Files::new(Arc::clone(&store), &settings.database, warehouse.clone(), limits)?;
+    let limits = Limits {
+        max_body_bytes: limits.max_body_bytes,
+        max_partitions_per_run: limits.max_partitions_per_run,
+        max_page: limits.max_page,
+        default_page: limits.max_page.min(Limits::default().default_page),
+        max_wait_seconds: limits.max_wait_seconds,
+        request_timeout_seconds: limits.request_timeout_seconds,
+        max_event_streams: limits.max_event_streams,
+        max_event_stream_seconds: limits.max_event_stream_seconds,
+        event_heartbeat_seconds: Limits::default().event_heartbeat_seconds,
+        max_readers: limits.max_readers,
+        max_requests_per_second: settings.edge.max_requests_per_second,
+        max_submissions_per_minute: settings.edge.max_submissions_per_minute,
+        max_waiting_clients: settings.edge.max_waiting_clients,
+        principal_share_percent: settings.edge.principal_share_percent,
+    };
     let api = Api {
         store: Arc::clone(&store),
         gate,
         watches: Watches::new(Arc::clone(&store), limits.max_event_streams),
         pipelines: pipelines.current(),
+        audiences,
         files: Arc::new(files),
-        limits: Limits {
-            max_body_bytes: limits.max_body_bytes,
-            max_partitions_per_run: limits.max_partitions_per_run,
-            max_page: limits.max_page,
-            default_page: limits.max_page.min(Limits::default().default_page),
-            max_wait_seconds: limits.max_wait_seconds,
-            request_timeout_seconds: limits.request_timeout_seconds,
-            max_event_streams: limits.max_event_streams,
-            max_event_stream_seconds: limits.max_event_stream_seconds,
-            event_heartbeat_seconds: Limits::default().event_heartbeat_seconds,
-        },
+        fairness: Fairness::new(&limits),
+        limits,
         foresight: foresight::foresight(&source_root(&settings.work)?),
-        readiness: health::readiness(store, warehouse, &pipelines, &settings.work),
+        readiness,
         metrics,
         faults: Faults::from_environment()?,
         shutdown: shutdown.clone(),
     };
-    let ending = shutdown.clone();
-    tasks.spawn("http", async move {
-        // Otherwise each connection had a copy of every route.
-        let service = router(api).into_make_service();
-        let served = axum::serve(listener, service).with_graceful_shutdown(ending.cancelled_owned());
-        if let Err(error) = served.await {
-            tracing::error!(%error, "the HTTP server ended");
-        }
-    });
+    tasks.spawn("http", edge.serve(listener, router(api), shutdown.clone()));
+    if let Some(certificates) = certificates {
+        let reload = signal(SignalKind::hangup()).context("cannot listen to a signal")?;
+        tasks.spawn("certificate", certificates.reload(reload, shutdown.clone()));
+    }
     let count = pipelines.current().borrow().len();
     tasks.spawn("pipelines", pipelines.reload_at(reload, shutdown.clone()));
     tracing::info!(%address, workers = settings.work.workers, pipelines = count, "serving");
     let grace = Duration::from_secs(u64::from(settings.work.shutdown_grace_seconds));
-    Ok(Running { address: Some(address), tasks, shutdown, grace })
+    Ok(Running { address: Some(address), is_secured, tasks, shutdown, grace })
 }
 
 /// Starts the workers alone, beside other processes that serve HTTP. Needs Postgres.
-pub async fn start_workers(database: &DatabaseSettings, work: &WorkSettings) -> anyhow::Result<Running> {
+pub async fn start_workers(
+    database: &DatabaseSettings,
+    work: &WorkSettings,
+    notify: &NotifySettings,
+    telemetry: &TelemetrySettings,
+) -> anyhow::Result<Running> {
     if database.url()?.is_none() {
         bail!("the embedded database has one serving process: workers of their own need --database-url");
     }
@@ -186,15 +208,18 @@ pub async fn start_workers(database: &DatabaseSettings, work: &WorkSettings) -> 
         true => PipelineFolder::load(&work.pipelines)?,
         false => PipelineFolder::absent(&work.pipelines),
     };
-    let store = open_store(database).await?;
+    let store = open_store(database, None).await?;
     let warehouse = open_warehouse(database, store.as_ref()).await?;
     let shutdown = CancellationToken::new();
     let mut tasks = Tasks::default();
-    spawn_workers(&mut tasks, work, pipelines.tables(), &store, &warehouse, &shutdown)?;
+    spawn_notifier(&mut tasks, notify, database, work, &store, &shutdown)?;
+    let pulses = spawn_workers(&mut tasks, work, &store, &warehouse, &shutdown)?;
+    let health = health_of(&store, Some(warehouse), pulses, &pipelines, work);
+    watch_over(&mut tasks, health, telemetry, &shutdown).await?;
     tasks.spawn("pipelines", pipelines.reload_at(reload, shutdown.clone()));
     tracing::info!(workers = work.workers, "working");
     let grace = Duration::from_secs(u64::from(work.shutdown_grace_seconds));
-    Ok(Running { address: None, tasks, shutdown, grace })
+    Ok(Running { address: None, is_secured: false, tasks, shutdown, grace })
 }
 
 /// Where the files of this process have a limit, a write beyond it fails as one on a full disk does. By default it would
@@ -207,11 +232,10 @@ fn outlive_file_size_limits() -> anyhow::Result<()> {
 fn spawn_workers(
     tasks: &mut Tasks,
     work: &WorkSettings,
-    tables: watch::Receiver<Arc<BTreeSet<String>>>,
     store: &Arc<dyn RunStore>,
     warehouse: &Warehouse,
     shutdown: &CancellationToken,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Vec<Pulse>> {
     let source_root = source_root(work)?;
     let program = std::env::current_exe().context("cannot find this program, to start the engine with")?;
     let probe = probe()?;
@@ -221,7 +245,10 @@ fn spawn_workers(
         max_bytes: work.max_source_mb << 20,
         timeout_seconds: work.source_timeout_seconds,
     };
+    let mut pulses = Vec::new();
     for number in 1..=work.workers {
+        let pulse = Pulse::default();
+        pulses.push(pulse.clone());
         let worker = Worker {
             store: Arc::clone(store),
             engine: engine.clone(),
@@ -240,6 +267,7 @@ fn spawn_workers(
                 shutdown_grace: Duration::from_secs(u64::from(work.shutdown_grace_seconds)),
             },
             probe: Arc::clone(&probe),
+            pulse,
         };
         tasks.spawn("worker", worker.run(shutdown.clone()));
     }
@@ -248,7 +276,62 @@ fn spawn_workers(
     if let Some(kept) = work.keep.runs() {
         tasks.spawn("pruner", prune::run(Arc::clone(store), warehouse.clone(), kept, every, shutdown.clone()));
     }
-    tasks.spawn("observer", health::observe(Arc::clone(store), warehouse.clone(), tables, shutdown.clone()));
+    Ok(pulses)
+}
+
+fn health_of(
+    store: &Arc<dyn RunStore>,
+    warehouse: Option<Warehouse>,
+    pulses: Vec<Pulse>,
+    pipelines: &PipelineFolder,
+    work: &WorkSettings,
+) -> Health {
+    Health {
+        store: Arc::clone(store),
+        warehouse,
+        pulses,
+        pipelines: pipelines.current(),
+        errors: pipelines.errors(),
+        tables: pipelines.tables(),
+        lease: Duration::from_secs(u64::from(work.lease_seconds)),
+        certificate: None,
+    }
+}
+
+/// Has the metrics kept up to date, and shown where they have an address of their own; answers what readyz shows.
+async fn watch_over(
+    tasks: &mut Tasks,
+    health: Health,
+    telemetry: &TelemetrySettings,
+    shutdown: &CancellationToken,
+) -> anyhow::Result<Readiness> {
+    let (readiness, metrics) = (health.clone().readiness(), telemetry::metrics());
+    tasks.spawn("observer", observer::run(health, Arc::clone(&readiness), metrics.clone(), shutdown.clone()));
+    if let Some(address) = telemetry.metrics_listen {
+        let listener = TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;
+        let operations = Operations { readiness: Arc::clone(&readiness), metrics, shutdown: shutdown.clone() };
+        let ending = shutdown.clone();
+        tasks.spawn("metrics", async move {
+            let served = axum::serve(listener, operations_router(operations).into_make_service());
+            if let Err(error) = served.with_graceful_shutdown(ending.cancelled_owned()).await {
+                tracing::error!(%error, "the server of metrics ended");
+            }
+        });
+    }
+    Ok(readiness)
+}
+
+fn spawn_notifier(
+    tasks: &mut Tasks,
+    settings: &NotifySettings,
+    database: &DatabaseSettings,
+    work: &WorkSettings,
+    store: &Arc<dyn RunStore>,
+    shutdown: &CancellationToken,
+) -> anyhow::Result<()> {
+    if let Some(notifier) = notify::notifier(settings, database, work, store)? {
+        tasks.spawn("notifier", notifier.run(shutdown.clone()));
+    }
     Ok(())
 }
 
@@ -258,9 +341,13 @@ fn source_root(work: &WorkSettings) -> anyhow::Result<PathBuf> {
 }
 
 /// Opens the database to serve, with its migrations applied.
-pub async fn open_store(database: &DatabaseSettings) -> anyhow::Result<Arc<dyn RunStore>> {
+pub async fn open_store(
+    database: &DatabaseSettings,
+    max_queued_runs: Option<u32>,
+) -> anyhow::Result<Arc<dyn RunStore>> {
     if let Some(url) = &database.url()? {
-        let options = PostgresOptions { max_connections: database.database_connections, ..Default::default() };
+        let max_connections = database.database_connections;
+        let options = PostgresOptions { max_connections, max_queued_runs, ..Default::default() };
         let store = PostgresStore::connect(url, options).await.context("cannot open the Postgres database")?;
         store.migrate().await.context("cannot migrate the Postgres database")?;
         return Ok(Arc::new(store));
@@ -268,7 +355,7 @@ pub async fn open_store(database: &DatabaseSettings) -> anyhow::Result<Arc<dyn R
     std::fs::create_dir_all(&database.data_dir)
         .with_context(|| format!("cannot make the data folder {}", database.data_dir.display()))?;
     let path = database.sqlite_path();
-    let store = SqliteStore::open(&path, SqliteOptions::default()).await;
+    let store = SqliteStore::open(&path, SqliteOptions { max_queued_runs, ..Default::default() }).await;
     Ok(Arc::new(store.with_context(|| format!("cannot open the database {}", path.display()))?))
 }
 

@@ -7,13 +7,15 @@ mod args;
 mod screen;
 mod show;
 mod table;
+mod trust;
 mod verbs;
 
 pub use args::{
-    CancelArgs, CredentialArgs, HistoryArgs, IfFailedArg, OnOverlapArg, PartitionsArgs, PipelinesArgs, RetryArgs,
-    RunArgs, ServerArgs, StatusArgs,
+    CancelArgs, CredentialArgs, HealthcheckArgs, HistoryArgs, IfFailedArg, OnOverlapArg, PartitionsArgs, PipelinesArgs,
+    RetryArgs, RunArgs, ServerArgs, StatusArgs,
 };
 pub use table::thousands;
+pub use trust::Trust;
 pub use verbs::{
     cancel_command, healthcheck_command, history_command, partitions_command, pipelines_command, retry_command,
     run_command, status_command,
@@ -23,6 +25,7 @@ use reqwest::{Method, StatusCode, Url, header};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// How often one call is tried before its last error is given back.
@@ -55,6 +58,14 @@ pub enum ClientError {
     Url {
         /// As given.
         url: String,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// The certificates that are trusted cannot be read.
+    #[error("cannot read certificates in {file:?}, expected some in PEM: {detail}")]
+    Roots {
+        /// The file.
+        file: PathBuf,
         /// What is wrong with it.
         detail: String,
     },
@@ -106,9 +117,12 @@ impl ClientError {
         match self {
             Self::Unreachable { .. } => true,
             Self::Refused { status, .. } => StatusCode::from_u16(*status).is_ok_and(may_pass),
-            Self::Url { .. } | Self::Token | Self::TokenFile(_) | Self::InClear { .. } | Self::Unreadable { .. } => {
-                false
-            }
+            Self::Url { .. }
+            | Self::Roots { .. }
+            | Self::Token
+            | Self::TokenFile(_)
+            | Self::InClear { .. }
+            | Self::Unreadable { .. } => false,
         }
     }
 }
@@ -148,6 +162,16 @@ impl Client {
     /// A client of the server at `url`; `token` is sent as a bearer token, over http only to this machine or where it may be
     /// sent in clear.
     pub fn new(url: &str, token: Option<SecretString>, in_clear: bool) -> Result<Self, ClientError> {
+        Self::trusting(url, token, in_clear, &Trust::Platform)
+    }
+
+    /// [`Client::new`] that takes these servers, where they speak TLS.
+    pub fn trusting(
+        url: &str,
+        token: Option<SecretString>,
+        in_clear: bool,
+        trust: &Trust,
+    ) -> Result<Self, ClientError> {
         let wrong = |detail: &str| ClientError::Url { url: without_user(url), detail: detail.to_owned() };
         let parsed = Url::parse(url).map_err(|e| wrong(&e.to_string()))?;
         if parsed.password().is_some() || !parsed.username().is_empty() {
@@ -167,7 +191,7 @@ impl Client {
         match parsed.scheme() {
             // Certificates are not looked for where none is needed: small machines have none.
             "http" => builder = builder.tls_certs_only([]),
-            "https" => {}
+            "https" => builder = trust.of(builder)?,
             other => return Err(wrong(&format!("found the scheme {other:?}, expected http or https"))),
         }
         // Another part of the process may have installed it; either way there is one.

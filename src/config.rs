@@ -1,12 +1,18 @@
 //! Settings: a flag is an environment variable (`REFRAIN_*`), read and checked once.
 
 mod access;
+mod edge;
 mod in_force;
 mod keeping;
+mod notify;
+mod telemetry;
 
 pub use access::AccessSettings;
+pub use edge::EdgeSettings;
 pub use in_force::{InForce, Origin, Setting, in_force, unknown_variables};
 pub use keeping::KeepSettings;
+pub use notify::NotifySettings;
+pub use telemetry::TelemetrySettings;
 
 use anyhow::Context;
 use clap::Args;
@@ -171,6 +177,15 @@ pub struct Settings {
     /// How much one request may ask for.
     #[command(flatten)]
     pub limits: LimitSettings,
+    /// Who is told of runs.
+    #[command(flatten)]
+    pub notify: NotifySettings,
+    /// What it tells of itself.
+    #[command(flatten)]
+    pub telemetry: TelemetrySettings,
+    /// Connections, TLS, and what one principal may ask for.
+    #[command(flatten)]
+    pub edge: EdgeSettings,
 }
 
 impl Settings {
@@ -213,6 +228,9 @@ impl Settings {
                 max_readers: 4,
                 reader_memory_mb: 1_024,
             },
+            notify: NotifySettings::default(),
+            telemetry: TelemetrySettings::default(),
+            edge: EdgeSettings::default(),
         }
     }
 }

@@ -15,9 +15,10 @@ use std::time::Duration;
 /// The environment variable that switches faults on.
 pub const VARIABLE: &str = "REFRAIN_FAULT";
 
-/// The steps that have one place in an attempt, or before an answer.
-const STEPS: [&str; 10] = [
+/// The steps that have one place in an attempt, before it, before an answer, or around a try to tell of a run.
+const STEPS: [&str; 13] = [
     "answering",
+    "claiming",
     "claimed",
     "scanned",
     "staged",
@@ -27,6 +28,8 @@ const STEPS: [&str; 10] = [
     "manifested",
     "published",
     "finished",
+    "delivering",
+    "delivered",
 ];
 /// The steps of which there are several, as in `published-1`.
 const NUMBERED: [&str; 3] = ["staged-", "checkpointed-", "published-"];
@@ -62,7 +65,7 @@ pub struct Failed;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{VARIABLE}: found {0:?}, expected STEP=kill, =stop, =delay:MILLISECONDS, =fail or =panic, then @FILE or nothing, with a \
-     step of answering, claimed, scanned, staged-N, checkpointed-N, staged, quarantined, decided, locked, published-N, manifested, \
+     step of answering, claiming, claimed, scanned, staged-N, checkpointed-N, staged, quarantined, decided, locked, published-N, manifested, \
      published, finished"
 )]
 pub struct FaultError(String);

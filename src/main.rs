@@ -4,11 +4,14 @@ use anyhow::Context;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use refrain::app::{self, FixBy, TokenArgs, Verdict};
 use refrain::client::{
-    self, CancelArgs, CredentialArgs, HistoryArgs, PartitionsArgs, PipelinesArgs, RetryArgs, RunArgs, StatusArgs,
+    self, CancelArgs, CredentialArgs, HealthcheckArgs, HistoryArgs, PartitionsArgs, PipelinesArgs, RetryArgs, RunArgs,
+    StatusArgs,
 };
-use refrain::config::{DatabaseSettings, Settings, WorkSettings, in_force, unknown_variables};
+use refrain::config::{
+    DatabaseSettings, NotifySettings, Settings, TelemetrySettings, WorkSettings, in_force, unknown_variables,
+};
 use refrain::demo::{self, DemoOptions};
-use refrain::telemetry::LogFormat;
+use refrain::telemetry::{LogFormat, OtlpOptions, Traces};
 use refrain::{engine, http, sample, telemetry};
 use std::io::Write;
 use std::net::SocketAddr;
@@ -91,11 +94,7 @@ enum Verb {
     /// Print the HTTP interface as OpenAPI, in YAML.
     Openapi,
     /// Ask a server whether it lives; ends with 1 where it does not.
-    Healthcheck {
-        /// Where the server listens.
-        #[arg(long, env = "REFRAIN_LISTEN", default_value = "127.0.0.1:8080", value_name = "ADDRESS")]
-        listen: SocketAddr,
-    },
+    Healthcheck(HealthcheckArgs),
     /// One run's computation, started by a worker.
     #[command(hide = true)]
     Engine,
@@ -119,6 +118,10 @@ struct WorkerArgs {
     database: DatabaseSettings,
     #[command(flatten)]
     work: WorkSettings,
+    #[command(flatten)]
+    notify: NotifySettings,
+    #[command(flatten)]
+    telemetry: TelemetrySettings,
 }
 
 #[derive(Args)]
@@ -197,17 +200,18 @@ fn main() -> ExitCode {
 async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.verb {
         Verb::Serve(settings) => {
-            telemetry::start_logs(cli.log_format);
+            let _traces = start_telemetry(cli.log_format, &settings.telemetry)?;
             warn_of_unknown_variables();
             app::start(*settings).await?.until(asked_to_stop()?).await?;
         }
         Verb::Config(args) => return config(&args),
         Verb::Worker(args) => {
-            telemetry::start_logs(cli.log_format);
+            let _traces = start_telemetry(cli.log_format, &args.telemetry)?;
             warn_of_unknown_variables();
-            app::start_workers(&args.database, &args.work).await?.until(asked_to_stop()?).await?;
+            let WorkerArgs { database, work, notify, telemetry } = *args;
+            app::start_workers(&database, &work, &notify, &telemetry).await?.until(asked_to_stop()?).await?;
         }
-        Verb::Migrate(database) => drop(app::open_store(&database).await?),
+        Verb::Migrate(database) => drop(app::open_store(&database, None).await?),
         Verb::Check { path } => return check(&path),
         Verb::Run(args) => return Ok(client::run_command(args).await),
         Verb::Token(args) => app::token_command(args).await?,
@@ -237,10 +241,19 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             demo::run(DemoOptions { dir, scale, keep, listen }).await?;
         }
         Verb::Openapi => write!(std::io::stdout(), "{}", http::openapi().to_yaml()?)?,
-        Verb::Healthcheck { listen } => return Ok(client::healthcheck_command(listen).await),
+        Verb::Healthcheck(args) => return Ok(client::healthcheck_command(args).await),
         Verb::Engine | Verb::Extract => {}
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Logs, and traces as long as what it gives is kept.
+fn start_telemetry(format: LogFormat, settings: &TelemetrySettings) -> anyhow::Result<Option<Traces>> {
+    let headers = settings.otlp_headers()?;
+    let options = settings.otlp_endpoint.clone().map(|endpoint| OtlpOptions { endpoint, headers });
+    let traces = options.map(Traces::start).transpose()?;
+    telemetry::start_logs(format, traces.as_ref());
+    Ok(traces)
 }
 
 /// Waits for SIGTERM or SIGINT; a second one ends the process at once.
@@ -268,6 +281,7 @@ fn asked_to_stop() -> anyhow::Result<impl Future<Output = ()>> {
 fn config(args: &ConfigArgs) -> anyhow::Result<ExitCode> {
     // What cannot be read is said before it is relied on.
     args.settings.database.url()?;
+    args.settings.telemetry.otlp_headers()?;
     let matches = Cli::command().get_matches();
     let of_verb = matches.subcommand_matches("config").context("the arguments are not those of this verb")?;
     let found = in_force(Cli::command(), "config", of_verb, variables());

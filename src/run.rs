@@ -1,6 +1,7 @@
 //! The domain of runs, pure: ids, keys, states and their legal moves, outcomes, totals, retry delays.
 
 mod fingerprint;
+mod notice;
 mod outcome;
 mod part_file;
 mod precondition;
@@ -10,6 +11,7 @@ mod retry;
 mod totals;
 
 pub use fingerprint::{Asked, AskedPartitions, Fingerprint, Labels, OnOverlap, Only};
+pub use notice::{Audience, Delivery, DeliveryState, Notice, Occasion, PartitionCounts, Written};
 pub use outcome::{Action, Base, Decided, ForeignFiles, Outcome, decide};
 pub use part_file::PartFile;
 pub use precondition::{Expected, Preconditions, Unmet, precondition_failed};
@@ -296,6 +298,9 @@ pub struct RunError {
 }
 
 impl RunError {
+    /// What the names of errors begin with on the wire.
+    pub const TYPE_PREFIX: &str = "urn:refrain:problem:";
+
     /// An error after which nobody asked to be left alone.
     pub fn new(class: FailureClass, kind: &str, title: &str, detail: String) -> Self {
         Self { kind: kind.to_owned(), title: title.to_owned(), detail, class, retry_after_seconds: None }
@@ -395,6 +400,8 @@ pub struct Run {
     pub ended_at: Option<DateTime<Utc>>,
     /// When it may be claimed next, while it waits for its time, for a retry or to be published.
     pub due_at: DateTime<Utc>,
+    /// Who was told of its end, or is to be; oldest first.
+    pub deliveries: Vec<Delivery>,
 }
 
 /// A run in a listing.

@@ -5,12 +5,15 @@ mod ending;
 mod heartbeat;
 mod layout;
 mod merge;
+pub mod metrics;
 mod outcomes;
 mod probe;
 mod publishing;
+mod pulse;
 mod quarantine;
 
 pub use probe::{NoProbe, Probe, Step};
+pub use pulse::{Condition, Pulse};
 
 use crate::engine::{Engine, EngineError, Job, Report, WebSettings};
 use crate::pipeline::{self, Definition, DefinitionError};
@@ -21,15 +24,18 @@ use crate::store::{
     Begun, Change, ClaimRequest, Claimed, DecidedRun, Decision, Failures, Fenced, RunStore, StoreError, StoreResult,
 };
 use crate::table::{Holder, TableError, Warehouse};
+use crate::telemetry;
 use ending::{TimeLimit, compute_error, lease_lost, service_error, store_error, table_error};
 use heartbeat::{Heartbeat, Hold};
 use merge::Bases;
+use metrics::timed;
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 /// What a worker is told.
 #[derive(Debug, Clone)]
@@ -71,6 +77,8 @@ pub struct Worker {
     pub settings: WorkerSettings,
     /// Who hears of its steps.
     pub probe: Arc<dyn Probe>,
+    /// Where it notes that it comes round.
+    pub pulse: Pulse,
 }
 
 /// An attempt under way.
@@ -92,6 +100,9 @@ impl Worker {
         let late = self.after_the_grace(&shutdown);
         let mut usable = true;
         while !shutdown.is_cancelled() {
+            self.pulse.comes_round();
+            // Nothing can fail here: this step is for what hangs.
+            let _ = self.probe.reached(Step::Claiming).await;
             if !self.warehouse_is_usable(&mut usable).await {
                 tokio::select! {
                     () = tokio::time::sleep(self.settings.poll) => {}
@@ -108,7 +119,12 @@ impl Worker {
             };
             let since = Instant::now();
             match self.store.claim(&request).await {
-                Ok(Some(claimed)) => self.attempt(claimed, since, changes, &late).await,
+                Ok(Some(claimed)) => {
+                    self.pulse.has_a_run();
+                    let (span, pipeline) = (self.span(&claimed), claimed.run.pipeline.clone());
+                    self.attempt(claimed, since, changes, &late).instrument(span).await;
+                    metrics::attempt_took(&pipeline, since.elapsed());
+                }
                 Ok(None) => tokio::select! {
                     () = queue_changed(&mut changes) => {}
                     () = tokio::time::sleep(self.settings.poll) => {}
@@ -152,8 +168,25 @@ impl Worker {
         late
     }
 
+    /// Names the attempt in each line and span below it; in the trace it belongs to whoever submitted the run. On at every level,
+    /// so that no line is without it.
+    fn span(&self, claimed: &Claimed) -> tracing::Span {
+        let Claimed { run, attempt, .. } = claimed;
+        let span = tracing::error_span!(
+            "attempt",
+            run.id = %run.id,
+            run.attempt = attempt,
+            pipeline = %run.pipeline,
+            worker = %self.settings.name,
+            otel.name = tracing::field::Empty,
+            otel.kind = tracing::field::Empty,
+        );
+        telemetry::told_by(&span, run.asked.traceparent.as_deref());
+        telemetry::entered(&span, "attempt", "consumer");
+        span
+    }
+
     /// One attempt: computes and decides unless that was done before, then publishes and finishes.
-    #[tracing::instrument(skip_all, fields(run.id = %claimed.run.id, run.attempt = claimed.attempt, pipeline = %claimed.run.pipeline))]
     async fn attempt(
         &self,
         claimed: Claimed,
@@ -167,7 +200,8 @@ impl Worker {
         progress.send_modify(|p| p.stage = stage);
         let hold = Hold { id: run.id, token, lease: self.settings.lease, since };
         let heartbeat = Heartbeat::start(Arc::clone(&self.store), changes, hold, told, late.clone());
-        tracing::info!(worker = %self.settings.name, state = run.state.as_str(), "claimed");
+        metrics::was("claim", since);
+        tracing::info!(state = run.state.as_str(), "claimed");
         let mut attempt = Attempt {
             run: &run,
             token,
@@ -194,8 +228,10 @@ impl Worker {
                     let Some(bases) = self.bases(&attempt, &definition).await else { return };
                     attempt.bases = Some(bases);
                 }
-                let Some(report) = self.compute(&attempt, &definition).await else { return };
-                let Some(decided) = self.decide(&attempt, &definition, report).await else { return };
+                let computing = timed!("compute", self.compute(&attempt, &definition));
+                let Some(report) = computing.await else { return };
+                let deciding = timed!("decide", self.decide(&attempt, &definition, report));
+                let Some(decided) = deciding.await else { return };
                 decided
             }
         };
@@ -228,9 +264,13 @@ impl Worker {
             web: self.settings.web.clone(),
             bases: attempt.bases.iter().flat_map(|bases| bases.values().cloned()).collect(),
         };
-        match self.in_time(attempt, definition, job).await {
+        let told = attempt.progress.subscribe();
+        match metrics::following(told, self.in_time(attempt, definition, job)).await {
             Ok(report) => match self.probe.reached(Step::Staged).await {
-                Ok(()) => return Some(report),
+                Ok(()) => {
+                    metrics::computed(&attempt.run.pipeline, &report);
+                    return Some(report);
+                }
                 Err(error) => self.fail(attempt, error).await,
             },
             Err(EngineError::Cancelled) => self.stopped(attempt).await,
@@ -335,7 +375,7 @@ impl Worker {
         };
         let locking = self.warehouse.publish_lock(&run.pipeline, &holder, &attempt.heartbeat.stop);
         // Whoever holds it for so long is stopped, or its disk is: that holds up this table, not this worker.
-        let lock = match tokio::time::timeout(self.settings.lease, locking).await {
+        let lock = match timed!("lock", tokio::time::timeout(self.settings.lease, locking)).await {
             Ok(Ok(Some(lock))) => Arc::new(lock),
             Ok(Ok(None)) => return self.stopped(attempt).await,
             Ok(Err(error)) => return self.postpone(attempt, &table_error(&error)).await,
@@ -349,18 +389,20 @@ impl Worker {
             Some(Err(error)) => return self.postpone(attempt, &store_error(&error)).await,
             None => return self.stopped(attempt).await,
         }
-        match self.publish(attempt, &lock, decided).await {
+        match timed!("publish", self.publish(attempt, &lock, decided)).await {
             Ok(true) => {}
             Ok(false) => return self.staging_lost(attempt, &decided.partitions).await,
             Err(error) => return self.postpone(attempt, &error).await,
         }
-        match self.ask_again(attempt, || self.store.finish(run.id, attempt.token)).await {
+        let finishing = self.ask_again(attempt, || self.store.finish(run.id, attempt.token));
+        match timed!("finish", finishing).await {
             Some(Ok(Fenced::Done)) => {}
             Some(Ok(Fenced::Lost)) => return lease_lost("finishing"),
             Some(Err(error)) => return self.postpone(attempt, &store_error(&error)).await,
             None => return self.stopped(attempt).await,
         }
         drop(lock);
+        metrics::published(&run.pipeline, &decided.partitions);
         tracing::info!("succeeded");
         // A step that fails here leaves its staging to the sweeper.
         if self.probe.reached(Step::Finished).await.is_ok() {
@@ -417,8 +459,8 @@ impl Worker {
         &self,
         step: impl FnOnce(&Warehouse) -> Result<T, TableError> + Send + 'static,
     ) -> Result<T, TableError> {
-        let warehouse = self.warehouse.clone();
-        match tokio::task::spawn_blocking(move || step(&warehouse)).await {
+        let (warehouse, span) = (self.warehouse.clone(), tracing::Span::current());
+        match tokio::task::spawn_blocking(move || span.in_scope(|| step(&warehouse))).await {
             Ok(result) => result,
             Err(join) => std::panic::resume_unwind(join.into_panic()),
         }

@@ -6,7 +6,7 @@ use crate::config::DatabaseSettings;
 use crate::http::Pipelines;
 use crate::partition::PartitionKey;
 use crate::pipeline::{Definition, Merge};
-use crate::run::{Asked, AskedPartitions, IdempotencyKey, Mode, PartFile, Principal, RunId, State, hex};
+use crate::run::{Asked, AskedPartitions, Audience, IdempotencyKey, Mode, PartFile, Principal, RunId, State, hex};
 use crate::store::{
     NewRun, PostgresOptions, PostgresStore, RunStore, SqliteOptions, SqliteStore, StoredDefinition, Submitted,
 };
@@ -213,12 +213,14 @@ async fn in_database(
         idempotency_key: key,
         asked: Asked::new(&definition.pipeline, Mode::Overwrite, AskedPartitions(vec![partition.clone()])),
         definition,
+        audience: Audience::default(),
     };
     match store.submit(&run).await? {
         Submitted::New(run) => return Ok(Accepted::Run { run_id: run.id, state: run.state, now: true }),
         Submitted::KeyTaken => {}
         Submitted::PreconditionFailed(unmet) => bail!("a run without preconditions was refused for {}", unmet.len()),
         Submitted::Overlaps(runs) => bail!("a run that waits was refused for {} others", runs.len()),
+        Submitted::TooManyQueued(limit) => bail!("found {limit} queued runs, which is the limit: try again later"),
     }
     let known = store.known_key(&run.principal, &run.idempotency_key).await?;
     let run_id = known.ok_or_else(|| anyhow!("a key is taken and not known"))?.run_id;

@@ -1,78 +1,113 @@
-//! What the service stands on: for readyz, and as metrics.
+//! What the service stands on, for readyz.
 
-use super::pipelines::PipelineFolder;
-use crate::config::WorkSettings;
+use super::edge::Certificate;
 use crate::http::{Check, Pipelines, Readiness};
 use crate::run::State;
 use crate::store::{RunFilter, RunStore, StoreError};
 use crate::table::{Holder, Warehouse};
-use crate::telemetry::{METRIC_OLDEST_DUE_SECONDS, METRIC_PUBLISH_LOCK_SECONDS, METRIC_RUNS};
+use crate::worker::{Condition, Pulse};
 use chrono::Utc;
 use futures::FutureExt;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
+use std::time::{Duration, Instant};
+use tokio::sync::{Mutex, watch};
 
 /// How long a check may take.
 const CHECK: Duration = Duration::from_secs(3);
-/// How often the gauges are set.
-const OBSERVE_EVERY: Duration = Duration::from_secs(5);
+/// How long a good answer is given again, so that asking is no load.
+const GOOD_FOR: Duration = Duration::from_secs(1);
+/// The same for a bad one: who comes back should be seen soon.
+const BAD_FOR: Duration = Duration::from_millis(250);
+/// A lock is held for milliseconds. A holder that has had it for so long, or for a lease, is stopped, or its disk is.
+const LOCK_PATIENCE: Duration = Duration::from_secs(10);
+/// A worker comes round once a second. One that has not for so long, or for a lease, hangs.
+const ROUND_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Looks at the database, the warehouse and the publish locks.
-pub(super) fn readiness(
-    store: Arc<dyn RunStore>,
-    warehouse: Option<Warehouse>,
-    pipelines: &PipelineFolder,
-    work: &WorkSettings,
-) -> Readiness {
-    let (pipelines, errors, tables) = (pipelines.current(), pipelines.errors(), pipelines.tables());
-    // A lock is held for milliseconds. A holder that has had it for so long is stopped, or its disk is.
-    let patience = Duration::from_secs(u64::from(work.lease_seconds).max(10));
-    Arc::new(move || {
-        let (store, warehouse) = (Arc::clone(&store), warehouse.clone());
-        let (pipelines, errors) = (Arc::clone(&pipelines.borrow()), Arc::clone(&errors.borrow()));
-        let tables = Arc::clone(&tables.borrow());
-        async move {
-            let mut checks = vec![essential("database", database(store.as_ref())).await];
-            if checks.iter().all(|check| check.ok) {
-                checks.push(partial("publishing", publishing(store.as_ref())).await);
-            }
-            if let Some(warehouse) = warehouse {
-                checks.push(essential("warehouse", on_disk(warehouse.clone(), usable)).await);
-                let locks = move |warehouse: &Warehouse| held_too_long(warehouse, &tables, patience);
-                checks.push(partial("publish locks", on_disk(warehouse, locks)).await);
-            }
-            checks.push(partial("pipelines", async { files(&pipelines, &errors) }).await);
-            checks
-        }
-        .boxed()
-    })
+/// What the checks look at.
+#[derive(Clone)]
+pub(super) struct Health {
+    pub(super) store: Arc<dyn RunStore>,
+    /// None where this process does not work on runs.
+    pub(super) warehouse: Option<Warehouse>,
+    /// Of its workers, in their order.
+    pub(super) pulses: Vec<Pulse>,
+    pub(super) pipelines: watch::Receiver<Arc<Pipelines>>,
+    /// What was wrong with the pipelines' files.
+    pub(super) errors: watch::Receiver<Arc<[String]>>,
+    /// The tables whose locks are looked at.
+    pub(super) tables: watch::Receiver<Arc<BTreeSet<String>>>,
+    pub(super) lease: Duration,
+    /// None where the server does not speak TLS.
+    pub(super) certificate: Option<Certificate>,
 }
 
-/// Sets the gauges until `shutdown`.
-pub(super) async fn observe(
-    store: Arc<dyn RunStore>,
-    warehouse: Warehouse,
-    tables: watch::Receiver<Arc<BTreeSet<String>>>,
-    shutdown: CancellationToken,
-) {
-    while !shutdown.is_cancelled() {
-        if let Ok(depth) = store.queue_depth().await {
-            metrics::gauge!(METRIC_RUNS, "state" => "queued").set(depth.queued as f64);
-            metrics::gauge!(METRIC_RUNS, "state" => "running").set(depth.running as f64);
-            metrics::gauge!(METRIC_RUNS, "state" => "committing").set(depth.committing as f64);
-            metrics::gauge!(METRIC_OLDEST_DUE_SECONDS).set(depth.oldest_due.unwrap_or_default().as_secs_f64());
+/// What was found, and when.
+struct Looked {
+    since: Instant,
+    checks: Vec<Check>,
+}
+
+impl Health {
+    /// The checks, looked at anew where the last answer is old. Who asks meanwhile waits for the same answer.
+    pub(super) fn readiness(self) -> Readiness {
+        let last = Arc::new(Mutex::new(None::<Looked>));
+        let health = Arc::new(self);
+        Arc::new(move || {
+            let (last, health) = (Arc::clone(&last), Arc::clone(&health));
+            async move {
+                let mut last = last.lock().await;
+                if let Some(Looked { since, checks }) = &*last
+                    && since.elapsed() < if checks.iter().all(|check| check.ok) { GOOD_FOR } else { BAD_FOR }
+                {
+                    return checks.clone();
+                }
+                let checks = health.look().await;
+                *last = Some(Looked { since: Instant::now(), checks: checks.clone() });
+                checks
+            }
+            .boxed()
+        })
+    }
+
+    async fn look(&self) -> Vec<Check> {
+        let mut checks = vec![essential("database", database(self.store.as_ref())).await];
+        if checks.iter().all(|check| check.ok) {
+            checks.push(partial("publishing", publishing(self.store.as_ref())).await);
         }
-        let tables = Arc::clone(&tables.borrow());
-        for name in tables.iter() {
-            let held = warehouse.lock_holder(name).map_or(0.0, |holder| held_for(&holder).as_secs_f64());
-            metrics::gauge!(METRIC_PUBLISH_LOCK_SECONDS, "pipeline" => name.clone()).set(held);
+        if let Some(warehouse) = &self.warehouse {
+            checks.push(essential("warehouse", on_disk(warehouse.clone(), usable)).await);
+            let (tables, patience) = (Arc::clone(&self.tables.borrow()), self.lease.max(LOCK_PATIENCE));
+            let locks = move |warehouse: &Warehouse| held_too_long(warehouse, &tables, patience);
+            checks.push(partial("publish locks", on_disk(warehouse.clone(), locks)).await);
+            checks.push(essential("workers", async { self.workers() }).await);
         }
-        tokio::select! {
-            () = tokio::time::sleep(OBSERVE_EVERY) => {}
-            () = shutdown.cancelled() => {}
+        let (pipelines, errors) = (Arc::clone(&self.pipelines.borrow()), Arc::clone(&self.errors.borrow()));
+        checks.push(partial("pipelines", async { files(&pipelines, &errors) }).await);
+        if let Some(certificate) = &self.certificate {
+            checks.push(partial("tls", async { certificate.check() }).await);
+        }
+        checks
+    }
+
+    /// How each worker is.
+    pub(super) fn conditions(&self) -> impl Iterator<Item = Condition> {
+        let patience = self.lease.max(ROUND_PATIENCE);
+        self.pulses.iter().map(move |pulse| pulse.condition(patience))
+    }
+
+    /// Whether each comes round to look for runs, or works on one.
+    fn workers(&self) -> Found {
+        let stuck = self.conditions().enumerate().filter_map(|(at, condition)| match condition {
+            Condition::Stuck(since) => {
+                Some(format!("worker {} has not looked for a run for {} s", at + 1, since.as_secs()))
+            }
+            Condition::Idle | Condition::Busy => None,
+        });
+        let stuck: Vec<String> = stuck.collect();
+        match stuck.is_empty() {
+            true => Ok(format!("{} of them, each at work or looking for it", self.pulses.len())),
+            false => Err(stuck.join("; ")),
         }
     }
 }
@@ -99,7 +134,15 @@ async fn partial(name: &str, check: impl Future<Output = Found>) -> Check {
 
 async fn database(store: &dyn RunStore) -> Found {
     match store.ping().await {
-        Ok(()) => Ok("it answers".to_owned()),
+        Ok(()) => Ok("it answers and can be written".to_owned()),
+        Err(error) if error.is_for_want_of_room() => {
+            tracing::warn!(%error, "the database has no room");
+            Err("it has no room to write".to_owned())
+        }
+        Err(error) if error.is_read_only() => {
+            tracing::warn!(%error, "the database only reads");
+            Err("it answers, but it is read-only".to_owned())
+        }
         // In words for the operator: a later version has changed it.
         Err(StoreError::Setup(why)) => Err(why),
         Err(error) => {
@@ -134,7 +177,7 @@ async fn on_disk(warehouse: Warehouse, check: impl FnOnce(&Warehouse) -> Found +
 }
 
 fn usable(warehouse: &Warehouse) -> Found {
-    warehouse.check_usable().map(|()| "it is this database's".to_owned()).map_err(|error| {
+    warehouse.probe_write().map(|()| "it is this database's, and can be written".to_owned()).map_err(|error| {
         tracing::warn!(%error, "the warehouse is not well");
         error.to_string()
     })
@@ -153,6 +196,6 @@ fn held_too_long(warehouse: &Warehouse, names: &BTreeSet<String>, patience: Dura
     if held.is_empty() { Ok("none is held for long".to_owned()) } else { Err(held.join("; ")) }
 }
 
-fn held_for(holder: &Holder) -> Duration {
+pub(super) fn held_for(holder: &Holder) -> Duration {
     (Utc::now() - holder.since).to_std().unwrap_or_default()
 }

@@ -2,7 +2,7 @@
 
 use crate::store::{RunStore, StagingVerdict};
 use crate::table::Warehouse;
-use crate::telemetry::METRIC_SWEPT;
+use crate::telemetry::{METRIC_SWEEP_FAILURES, METRIC_SWEPT};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 pub(super) async fn run(store: Arc<dyn RunStore>, warehouse: Warehouse, every: Duration, shutdown: CancellationToken) {
     while !shutdown.is_cancelled() {
         if let Err(error) = sweep(store.as_ref(), &warehouse).await {
+            metrics::counter!(METRIC_SWEEP_FAILURES).increment(1);
             tracing::warn!(error = format!("{error:#}"), "staging could not be swept, trying again later");
         }
         tokio::select! {

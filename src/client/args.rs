@@ -1,10 +1,11 @@
 //! The arguments of the verbs that speak to a server, and what their help teaches.
 
-use super::{Client, ClientError};
+use super::{Client, ClientError, Trust};
 use crate::config::secret_in;
 use clap::builder::BoolishValueParser;
 use clap::{Args, ValueEnum};
 use secrecy::SecretString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// Where the server is, and how to print.
@@ -30,6 +31,9 @@ pub struct CredentialArgs {
     /// A file that holds that token, and nothing else but a line's end.
     #[arg(long, env = "REFRAIN_TOKEN_FILE", value_name = "FILE", conflicts_with = "token")]
     pub token_file: Option<PathBuf>,
+    /// Take the server's certificate by the authorities in this file (PEM), instead of those that the machine trusts.
+    #[arg(long, env = "REFRAIN_CA_FILE", value_name = "FILE")]
+    pub ca_file: Option<PathBuf>,
     /// Send the token over http to other machines too, where whoever is between can read it.
     #[arg(long = "insecure", env = "REFRAIN_INSECURE", value_parser = BoolishValueParser::new())]
     pub send_in_clear: bool,
@@ -42,8 +46,26 @@ impl CredentialArgs {
             None => self.token.clone(),
             Some(file) => Some(secret_in(file).map_err(|error| ClientError::TokenFile(format!("{error:#}")))?),
         };
-        Client::new(url, token, self.send_in_clear)
+        Client::trusting(url, token, self.send_in_clear, &Trust::by(self.ca_file.clone()))
     }
+}
+
+/// Which server is asked whether it lives.
+#[derive(Debug, Clone, Args)]
+pub struct HealthcheckArgs {
+    /// Where the server listens, on this machine.
+    #[arg(long, env = "REFRAIN_LISTEN", default_value = "127.0.0.1:8080", value_name = "ADDRESS")]
+    pub listen: SocketAddr,
+    /// Whether it speaks TLS there: its certificate's file, as `serve` has it. The certificate is for the server's name and not
+    /// for this address, so it is not looked at.
+    #[arg(long, env = "REFRAIN_TLS_CERT_FILE", value_name = "FILE")]
+    pub tls_cert_file: Option<PathBuf>,
+    /// Ask this server instead, on whatever machine.
+    #[arg(long, value_name = "URL")]
+    pub url: Option<String>,
+    /// Take that one's certificate by the authorities in this file (PEM), instead of those that the machine trusts.
+    #[arg(long, env = "REFRAIN_CA_FILE", value_name = "FILE")]
+    pub ca_file: Option<PathBuf>,
 }
 
 /// Whether to wait, and for how long.

@@ -1,15 +1,15 @@
 //! The verbs that speak to a server: what they ask for, what they print, and how they end.
 
 use super::args::{
-    CancelArgs, HistoryArgs, IfFailedArg, OnOverlapArg, PartitionsArgs, PipelinesArgs, RetryArgs, RunArgs, ServerArgs,
-    StatusArgs, WaitArgs,
+    CancelArgs, HealthcheckArgs, HistoryArgs, IfFailedArg, OnOverlapArg, PartitionsArgs, PipelinesArgs, RetryArgs,
+    RunArgs, ServerArgs, StatusArgs, WaitArgs,
 };
 use super::screen::{Paint, Watch, note};
-use super::{Client, ClientError, encoded, has_ended, show, state};
+use super::{Client, ClientError, Trust, encoded, has_ended, show, state};
 use crate::partition::{PartitionColumn, PartitionSpec, Transform, ValueKind};
 use serde_json::{Value, json};
 use std::io::Write as _;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -140,13 +140,10 @@ pub async fn pipelines_command(args: PipelinesArgs) -> ExitCode {
     })
 }
 
-/// Asks the server that listens at `listen` whether it lives: 0 where it does, 1 where it does not.
-pub async fn healthcheck_command(mut listen: SocketAddr) -> ExitCode {
-    if listen.ip().is_unspecified() {
-        // A server that listens everywhere is asked where it is nearest.
-        listen.set_ip(if listen.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
-    }
-    let asked = async { Client::new(&format!("http://{listen}"), None, false)?.get("/healthz").await };
+/// Asks a server whether it lives: 0 where it does, 1 where it does not.
+pub async fn healthcheck_command(args: HealthcheckArgs) -> ExitCode {
+    let (url, trust) = asked_for(args);
+    let asked = async { Client::trusting(&url, None, false, &trust)?.get("/healthz").await };
     match tokio::time::timeout(HEALTHCHECK_TIMEOUT, asked).await {
         Ok(Ok(_)) => ExitCode::SUCCESS,
         Ok(Err(error)) => {
@@ -154,9 +151,25 @@ pub async fn healthcheck_command(mut listen: SocketAddr) -> ExitCode {
             ExitCode::FAILURE
         }
         Err(_) => {
-            note(&format!("{listen} did not answer within {} s", HEALTHCHECK_TIMEOUT.as_secs()));
+            note(&format!("{url} did not answer within {} s", HEALTHCHECK_TIMEOUT.as_secs()));
             ExitCode::FAILURE
         }
+    }
+}
+
+/// The server's URL, and which certificate it may have.
+fn asked_for(args: HealthcheckArgs) -> (String, Trust) {
+    let HealthcheckArgs { mut listen, tls_cert_file, url, ca_file } = args;
+    if let Some(url) = url {
+        return (url, Trust::by(ca_file));
+    }
+    if listen.ip().is_unspecified() {
+        // A server that listens everywhere is asked where it is nearest.
+        listen.set_ip(if listen.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
+    }
+    match tls_cert_file {
+        None => (format!("http://{listen}"), Trust::Platform),
+        Some(_) => (format!("https://{listen}"), Trust::Anything),
     }
 }
 

@@ -10,6 +10,7 @@ use super::error::{lost, service_failure};
 use super::{Engine, EngineError, Job, Report, polars};
 use crate::fault::Faults;
 use crate::run::{FailureClass, Progress, Quarantine, RunError};
+use crate::telemetry::METRIC_ENGINE_DEATHS;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, Write};
@@ -24,6 +25,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 /// How often the child tells how much it has read.
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
@@ -77,13 +79,14 @@ impl Engine for ChildEngine {
         cancel: CancellationToken,
     ) -> Result<Report, EngineError> {
         let mut child = self.spawn()?;
-        let words = child.stderr.take().map(|errors| tokio::spawn(last_words(errors)));
+        let words = child.stderr.take().map(|errors| tokio::spawn(last_words(errors).in_current_span()));
         let answer = tokio::select! {
             answer = converse(&mut child, Request { job, memory_mb: self.memory_mb }, &progress) => answer,
             () = cancel.cancelled() => Err(EngineError::Cancelled),
         };
         // Whatever the answer, nothing of the child may run when this returns.
         let ended = stop(&mut child, &answer).await;
+        count_death(&answer, &ended);
         match answer {
             Ok(Some(Message::Report(report))) => Ok(*report),
             Ok(Some(Message::Failed(error))) => Err(EngineError::Failed(error)),
@@ -170,7 +173,29 @@ pub(super) async fn last_words(mut errors: ChildStderr) -> Vec<u8> {
         words.extend_from_slice(more.get(..read).unwrap_or_default());
         words.drain(..words.len().saturating_sub(LAST_WORDS_BYTES));
     }
+    if !words.is_empty() {
+        tracing::warn!(words = %String::from_utf8_lossy(&words).trim(), "a child process said something on its standard error");
+    }
     words
+}
+
+/// How an engine dies.
+pub const DEATHS: [&str; 4] = ["memory", "killed", "signal", "exit"];
+
+/// One at its memory limit says so, or is aborted; one that the kernel kills for want of memory is killed like any other.
+fn count_death(answer: &Result<Option<Message>, EngineError>, ended: &std::io::Result<ExitStatus>) {
+    let signal = ended.as_ref().ok().and_then(ExitStatusExt::signal);
+    let how = match answer {
+        Ok(Some(Message::Failed(error))) if error.class == FailureClass::Lost => "memory",
+        Ok(Some(Message::Progress(_)) | None) => match signal {
+            Some(signal) if signal == rustix::process::Signal::ABORT.as_raw() => "memory",
+            Some(signal) if signal == rustix::process::Signal::KILL.as_raw() => "killed",
+            Some(_) => "signal",
+            None => "exit",
+        },
+        _ => return,
+    };
+    metrics::counter!(METRIC_ENGINE_DEATHS, "how" => how).increment(1);
 }
 
 async fn died(words: Option<JoinHandle<Vec<u8>>>, ended: std::io::Result<ExitStatus>) -> EngineError {

@@ -10,6 +10,7 @@ use super::child::{GIVE_BACK, LEAN, last_words, leave_signals_to_the_parent, lim
 use super::environment::without_settings;
 use super::polars;
 use crate::run::PartFile;
+use crate::telemetry::{InUse, METRIC_READERS};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -101,6 +102,7 @@ pub struct Extracted {
     rows: BufReader<UnixStream>,
     words: Option<JoinHandle<Vec<u8>>>,
     _permit: OwnedSemaphorePermit,
+    _counted: InUse,
 }
 
 impl Extractor {
@@ -117,7 +119,7 @@ impl Extractor {
         })?;
         let words = child.stderr.take().map(|errors| tokio::spawn(last_words(errors)));
         let rows = BufReader::with_capacity(CHUNK_BYTES, rows);
-        let mut extracted = Extracted { child, rows, words, _permit: permit };
+        let mut extracted = Extracted { child, rows, words, _permit: permit, _counted: InUse::of(METRIC_READERS) };
         match extracted.ask(Request { asked: asked.clone(), memory_mb: self.memory_mb }).await {
             Ok(Ready::Rows) => Ok(extracted),
             Ok(Ready::UnknownColumns { found, expected }) => Err(ExtractError::UnknownColumns { found, expected }),

@@ -9,7 +9,7 @@ mod polars;
 mod text;
 mod web;
 
-pub use child::{ChildEngine, serve_child};
+pub use child::{ChildEngine, DEATHS, serve_child};
 pub use extract::{Extract, ExtractError, Extracted, Extractor, RowFormat, serve_extract};
 pub use local::LocalFiles;
 pub use web::WebSettings;

@@ -6,6 +6,7 @@ mod range;
 
 pub use files::{FilesError, OpenedFile, PartitionFiles, RowStream, RowsAs, RowsAsked};
 
+use super::fair::Place;
 use super::params::{Params, invalid};
 use super::problem::{Problem, ProblemDetails};
 use super::{Api, Caller, answer};
@@ -16,6 +17,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use futures::StreamExt;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use range::Asked;
 use std::io;
@@ -82,6 +84,8 @@ pub(super) fn routes() -> OpenApiRouter<Api> {
             content_type = "application/problem+json"),
         (status = 416, description = "The file ends before the range", body = ProblemDetails,
             content_type = "application/problem+json"),
+        (status = 429, description = "As many readers of the principal are at work as may be, or it asks too often; `Retry-After` says \
+            when to come back", body = ProblemDetails, content_type = "application/problem+json"),
         (status = 503, description = "The file is not what the catalog has: a run is publishing it, or others have changed it; too many \
             files are being read; or the database or the warehouse is away", body = ProblemDetails,
             content_type = "application/problem+json"),
@@ -110,7 +114,9 @@ async fn get(
             Form::File(_) => whole_or_part(&headers, &tag, opened).await?,
             // Nobody would take the rows.
             Form::Rows(_) if method == Method::HEAD => StatusCode::OK.into_response(),
-            Form::Rows(rows_as) => rows(&api, &entry, &name, opened, rows_as, cut).await?,
+            Form::Rows(rows_as) => {
+                rows(&api, api.fairness.reader(&caller)?, &entry, &name, opened, rows_as, cut).await?
+            }
         },
     };
     describe(&mut response, form, &tag, &name, &entry);
@@ -223,6 +229,7 @@ fn read(file: tokio::fs::File, length: u64) -> impl futures::Stream<Item = io::R
 
 async fn rows(
     api: &Api,
+    place: Place,
     entry: &CatalogEntry,
     name: &str,
     opened: OpenedFile,
@@ -232,7 +239,13 @@ async fn rows(
     let definition = definition(api, entry, name).await?;
     let asked = RowsAsked { file: entry.content.file, definition, rows_as, columns, limit };
     match api.files.rows(opened.file, asked).await {
-        Ok(rows) => Ok(Body::from_stream(rows).into_response()),
+        Ok(rows) => {
+            // The place is taken until the last of them.
+            let held = rows.inspect(move |_| {
+                let _until_the_end = &place;
+            });
+            Ok(Body::from_stream(held).into_response())
+        }
         Err(FilesError::UnknownColumns(detail)) => Err(invalid("columns", &detail)),
         Err(other) => Err(other.into()),
     }

@@ -1,13 +1,17 @@
 //! For those who keep the service running: liveness, readiness, metrics, and the interface's own description.
 
-use super::problem::{Problem, ProblemDetails};
-use super::{Api, Check};
-use axum::Json;
-use axum::extract::State;
+use super::problem::{Problem, ProblemDetails, render_problems};
+use super::{Api, Check, Readiness};
+use crate::telemetry::Metrics;
+use axum::extract::{FromRef, State};
 use axum::http::{HeaderValue, header};
+use axum::middleware::from_fn;
 use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
 use serde::Serialize;
 use std::sync::LazyLock;
+use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
@@ -20,9 +24,34 @@ pub(super) fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(openapi_yaml))
 }
 
+/// What those who keep the service running ask about.
+#[derive(Clone)]
+pub struct Operations {
+    /// What `/readyz` shows.
+    pub readiness: Readiness,
+    /// What `/metrics` shows.
+    pub metrics: Metrics,
+    /// Whether it ends.
+    pub shutdown: CancellationToken,
+}
+
+impl FromRef<Api> for Operations {
+    fn from_ref(api: &Api) -> Self {
+        Self { readiness: api.readiness.clone(), metrics: api.metrics.clone(), shutdown: api.shutdown.clone() }
+    }
+}
+
+/// `/healthz`, `/readyz` and `/metrics` alone, for an address of their own.
+pub fn operations_router(operations: Operations) -> Router {
+    let routes =
+        Router::new().route("/healthz", get(healthz)).route("/readyz", get(readyz)).route("/metrics", get(metrics));
+    routes.fallback(super::no_such_path).layer(from_fn(render_problems)).with_state(operations)
+}
+
 /// Whether the service can do its work.
 #[derive(Debug, Serialize, ToSchema)]
-struct Readiness {
+#[schema(as = Readiness)]
+struct Ready {
     /// Whether every essential check is all right.
     ready: bool,
     /// Whether some other check is not: requests are served, but some runs are held up.
@@ -37,7 +66,7 @@ struct Health {
     status: &'static str,
 }
 
-/// Says that the process lives.
+/// Says that the process lives and its runtime answers, and nothing of what it stands on.
 #[utoipa::path(get, path = "/healthz", tag = "operations", responses((status = 200, description = "It lives", body = Health)))]
 async fn healthz() -> Json<Health> {
     Json(Health { status: "ok" })
@@ -46,13 +75,13 @@ async fn healthz() -> Json<Health> {
 /// Says whether the service can do its work, and what is missing or held up.
 #[utoipa::path(get, path = "/readyz", tag = "operations", responses(
     (status = 200, description = "Every essential check is all right; `degraded` says whether another one is not",
-        body = Readiness),
+        body = Ready),
     (status = 503, description = "An essential check is not, or the service is shutting down; `checks` lists them all",
         body = ProblemDetails, content_type = "application/problem+json"),
 ))]
-async fn readyz(State(api): State<Api>) -> Result<Response, Problem> {
-    let mut checks = (api.readiness)().await;
-    if api.shutdown.is_cancelled() {
+async fn readyz(State(operations): State<Operations>) -> Result<Response, Problem> {
+    let mut checks = (operations.readiness)().await;
+    if operations.shutdown.is_cancelled() {
         let detail = "shutting down".to_owned();
         checks.push(Check { name: "serving".to_owned(), ok: false, essential: true, detail });
     }
@@ -60,16 +89,16 @@ async fn readyz(State(api): State<Api>) -> Result<Response, Problem> {
         return Err(Problem::NotReady(checks));
     }
     let degraded = checks.iter().any(|check| !check.ok);
-    Ok(([(header::CACHE_CONTROL, "no-store")], Json(Readiness { ready: true, degraded, checks })).into_response())
+    Ok(([(header::CACHE_CONTROL, "no-store")], Json(Ready { ready: true, degraded, checks })).into_response())
 }
 
 /// The metrics, in the text format of Prometheus.
 #[utoipa::path(get, path = "/metrics", tag = "operations", responses(
     (status = 200, description = "All metrics", content_type = "text/plain", body = String),
 ))]
-async fn metrics(State(api): State<Api>) -> Response {
+async fn metrics(State(operations): State<Operations>) -> Response {
     let format = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
-    ([(header::CONTENT_TYPE, format)], api.metrics.render()).into_response()
+    ([(header::CONTENT_TYPE, format)], operations.metrics.render()).into_response()
 }
 
 /// This description, as JSON.

@@ -1,7 +1,8 @@
 //! What surrounds every handler.
 
 use super::problem::{Problem, render_problems};
-use super::{Api, METRIC_REQUEST_SECONDS, METRIC_REQUESTS, REQUEST_ID, admission, body};
+use super::{Api, REQUEST_ID, admission, body};
+use crate::telemetry::{self, InUse, METRIC_REQUEST_SECONDS, METRIC_REQUESTS, METRIC_REQUESTS_IN_FLIGHT};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
@@ -73,19 +74,37 @@ async fn drop_unfit_request_id(mut request: Request) -> Request {
 
 fn span(request: &Request<Body>) -> tracing::Span {
     let id = request.headers().get(&REQUEST_ID).and_then(|id| id.to_str().ok()).unwrap_or_default();
-    tracing::info_span!(
+    // On at every level, so that no line is without it.
+    let span = tracing::error_span!(
         "request",
         request.id = id,
         http.method = %request.method(),
         http.path = request.uri().path(),
-    )
+        otel.name = tracing::field::Empty,
+        otel.kind = tracing::field::Empty,
+    );
+    telemetry::told_by(&span, traceparent(request.headers()));
+    telemetry::entered(&span, &format!("{} {}", method_label(request.method()), route(request)), "server");
+    span
+}
+
+/// What the caller says of its trace; nothing where it says several things.
+pub(super) fn traceparent(headers: &HeaderMap) -> Option<&str> {
+    let mut sent = headers.get_all("traceparent").iter();
+    sent.next().filter(|_| sent.next().is_none())?.to_str().ok()
+}
+
+fn route(request: &Request<Body>) -> &str {
+    request.extensions().get::<MatchedPath>().map_or("unmatched", MatchedPath::as_str)
 }
 
 async fn measure(request: Request, next: Next) -> Response {
-    let route = request.extensions().get::<MatchedPath>().map_or("unmatched", MatchedPath::as_str).to_owned();
+    let _one_more = InUse::of(METRIC_REQUESTS_IN_FLIGHT);
+    let route = route(&request).to_owned();
     let method = method_label(request.method());
     let start = Instant::now();
     let response = next.run(request).await;
+    telemetry::answered(&route, response.status().as_u16());
     let status = response.status().as_u16().to_string();
     metrics::counter!(METRIC_REQUESTS, "method" => method, "route" => route.clone(), "status" => status).increment(1);
     metrics::histogram!(METRIC_REQUEST_SECONDS, "method" => method, "route" => route)

@@ -7,6 +7,7 @@ mod body;
 mod caller;
 mod data;
 mod docs;
+mod fair;
 mod gate;
 mod health;
 mod middleware;
@@ -16,17 +17,19 @@ mod partitions;
 mod pipelines;
 pub mod problem;
 mod runs;
+mod webhooks;
 mod wire;
 
 use crate::fault::Faults;
+use crate::notify::Audiences;
 use crate::pipeline::Definition;
 use crate::pipeline::sources::Foreseen;
 use crate::run::{RunError, Scope};
 use crate::store::RunStore;
+use crate::telemetry::Metrics;
 use axum::http::HeaderName;
 use axum::{Router, response::IntoResponse};
 use futures::future::BoxFuture;
-use metrics_exporter_prometheus::PrometheusHandle;
 use problem::Problem;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,14 +41,11 @@ use utoipa_axum::router::OpenApiRouter;
 
 pub use caller::{Bearer, Caller};
 pub use data::{FilesError, OpenedFile, PartitionFiles, RowStream, RowsAs, RowsAsked};
+pub use fair::Fairness;
 pub use gate::Gate;
+pub use health::{Operations, operations_router};
+pub use problem::{connection_refused, plain_http_refused};
 pub use runs::{IfFailed, PartitionAsked, PartitionsAsked, RangeAsked, SubmitRequest, Watches};
-
-/// Counts requests by `method`, `route` and `status`.
-pub const METRIC_REQUESTS: &str = "refrain_http_requests_total";
-
-/// How long requests took, in seconds, by `method` and `route`.
-pub const METRIC_REQUEST_SECONDS: &str = "refrain_http_request_duration_seconds";
 
 /// The header that carries a request's id, in both directions.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -55,12 +55,6 @@ pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key
 
 /// The header that says that an answer shows a run which was accepted before.
 pub const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
-
-/// Says in the metrics' listing what those of this module are.
-pub fn describe_metrics() {
-    metrics::describe_counter!(METRIC_REQUESTS, "HTTP requests by method, route and status");
-    metrics::describe_histogram!(METRIC_REQUEST_SECONDS, "Seconds that HTTP requests took, by method and route");
-}
 
 /// The checked pipelines of the server, by name.
 pub type Pipelines = BTreeMap<String, Arc<Definition>>;
@@ -107,6 +101,16 @@ pub struct Limits {
     pub max_event_stream_seconds: u64,
     /// How long a stream of events is silent before it says that it is there.
     pub event_heartbeat_seconds: u64,
+    /// The most files whose rows are read at the same time.
+    pub max_readers: u32,
+    /// The most requests of one principal to runs and pipelines, each second; 0 for no limit.
+    pub max_requests_per_second: u32,
+    /// The most submissions of one principal, each minute; 0 for no limit.
+    pub max_submissions_per_minute: u32,
+    /// The most clients of one principal that wait for runs; 0 for no limit.
+    pub max_waiting_clients: u32,
+    /// What one principal may have of the streams and the readers, in percent, where there are tokens.
+    pub principal_share_percent: u32,
 }
 
 impl Default for Limits {
@@ -121,6 +125,11 @@ impl Default for Limits {
             max_event_streams: 1_000,
             max_event_stream_seconds: 3_600,
             event_heartbeat_seconds: 15,
+            max_readers: 4,
+            max_requests_per_second: 1_000,
+            max_submissions_per_minute: 12_000,
+            max_waiting_clients: 11_000,
+            principal_share_percent: 50,
         }
     }
 }
@@ -136,16 +145,20 @@ pub struct Api {
     pub watches: Watches,
     /// The pipelines as they are now; all of them are exchanged at once when their files are read again.
     pub pipelines: watch::Receiver<Arc<Pipelines>>,
+    /// Who is told of the runs that are accepted.
+    pub audiences: Audiences,
     /// The files of partitions.
     pub files: Arc<dyn PartitionFiles>,
     /// How much one request may ask for.
     pub limits: Limits,
+    /// What each principal has taken.
+    pub fairness: Fairness,
     /// What a dry run looks at.
     pub foresight: Foresight,
     /// What `/readyz` shows.
     pub readiness: Readiness,
     /// What `/metrics` shows.
-    pub metrics: PrometheusHandle,
+    pub metrics: Metrics,
     /// What happens on purpose before answers.
     pub faults: Faults,
     /// Ends the waits for runs.
@@ -183,6 +196,7 @@ pub fn openapi() -> OpenApi {
     // The router's mark of a parameter that spans slashes is unknown to OpenAPI.
     let paths = std::mem::take(&mut api.paths.paths);
     api.paths.paths = paths.into_iter().map(|(path, item)| (path.replace("{*", "{"), item)).collect();
+    webhooks::describe(&mut api);
     api
 }
 

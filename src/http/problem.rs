@@ -1,9 +1,13 @@
 //! Errors as RFC 9457 problem details. Nothing but this file knows an error's status.
 
 mod denied;
+mod details;
+mod limited;
 mod withheld;
 
 pub use denied::Denied;
+pub use details::{FieldError, ProblemDetails};
+pub use limited::{Limited, connection_refused, plain_http_refused};
 
 use super::{Check, REQUEST_ID};
 use crate::run::{RunId, State, Unmet};
@@ -12,56 +16,13 @@ use axum::extract::Request;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use serde::Serialize;
 use serde_json::{Map, Value, json};
-use utoipa::ToSchema;
 
 /// What the stable types begin with.
-pub const TYPE_PREFIX: &str = "urn:refrain:problem:";
+pub const TYPE_PREFIX: &str = crate::run::RunError::TYPE_PREFIX;
 
 /// The media type of problem details.
 pub const MEDIA_TYPE: &str = "application/problem+json";
-
-/// One thing that is wrong with a request's body.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-pub struct FieldError {
-    /// Where, as a JSON pointer into the body; empty for the body as a whole.
-    #[schema(example = "/partitions/0")]
-    pub pointer: String,
-    /// What was found and what is expected.
-    pub detail: String,
-}
-
-impl FieldError {
-    /// An error at `pointer`.
-    pub fn new(pointer: impl Into<String>, detail: impl Into<String>) -> Self {
-        Self { pointer: pointer.into(), detail: detail.into() }
-    }
-}
-
-/// Problem details as they are sent.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct ProblemDetails {
-    /// A stable name of the kind of problem.
-    #[serde(rename = "type")]
-    #[schema(example = "urn:refrain:problem:invalid-request")]
-    kind: String,
-    /// The kind in words.
-    title: String,
-    /// The HTTP status, again.
-    #[schema(example = 422)]
-    status: u16,
-    /// What was found, what was expected and where.
-    detail: String,
-    /// What is wrong with the body, one by one.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schema(required = false)]
-    errors: Vec<FieldError>,
-    /// Members of this kind of problem.
-    #[serde(flatten)]
-    #[schema(value_type = std::collections::BTreeMap<String, serde_json::Value>)]
-    members: Map<String, Value>,
-}
 
 /// Why a request was not served.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -135,6 +96,8 @@ pub enum Problem {
     TooManyReaders(String),
     /// As many streams of events are open as may be.
     TooManyStreams(usize),
+    /// It is too much at once.
+    Limited(Limited),
     /// The warehouse cannot be read.
     FilesUnavailable,
     /// The path has no such method.
@@ -242,6 +205,17 @@ impl Problem {
             }
             Problem::TooManyReaders(_) => (S::SERVICE_UNAVAILABLE, "too-many-readers", "Too many files are being read"),
             Problem::TooManyStreams(_) => (S::SERVICE_UNAVAILABLE, "too-many-streams", "Too many streams are open"),
+            Problem::Limited(limited) => match limited {
+                Limited::Requests { .. } => (S::TOO_MANY_REQUESTS, "too-many-requests", "Too many requests"),
+                Limited::QueuedRuns { .. } => {
+                    (S::TOO_MANY_REQUESTS, "too-many-queued-runs", "Too many runs are queued")
+                }
+                Limited::Waiting { .. } => (S::TOO_MANY_REQUESTS, "too-many-waiting", "Too many clients wait"),
+                Limited::Connections => {
+                    (S::SERVICE_UNAVAILABLE, "too-many-connections", "Too many connections are open")
+                }
+                Limited::PlainHttp => (S::BAD_REQUEST, "tls-expected", "This port speaks TLS"),
+            },
             Problem::FilesUnavailable => (S::SERVICE_UNAVAILABLE, "files-unavailable", "The warehouse cannot be read"),
             Problem::SlowBody(_) => (S::REQUEST_TIMEOUT, "slow-body", "The body did not arrive in time"),
             Problem::InvalidState { .. } => (S::CONFLICT, "invalid-state", "The run's state does not allow it"),
@@ -340,6 +314,7 @@ impl Problem {
                     "found {max} streams of events, which is the limit; come back, or ask for the run with ?wait=30"
                 )
             }
+            Problem::Limited(limited) => limited.detail(),
             Problem::FilesUnavailable => "the log has the cause under the request id".to_owned(),
             Problem::Internal => "the log has the cause under the request id".to_owned(),
             Problem::Unavailable => {
@@ -380,6 +355,7 @@ impl Problem {
             Problem::LayoutChanged { pipeline, .. } => json!({ "pipeline": pipeline }),
             Problem::NotReady(checks) => json!({ "ready": false, "checks": checks }),
             Problem::BodyTooLarge(limit) => json!({ "max_body_bytes": limit }),
+            Problem::Limited(limited) => limited.members(),
             Problem::KeyReused { run_id, fields } => json!({ "run_id": run_id, "fields": fields }),
             _ => Value::Null,
         };
@@ -399,6 +375,9 @@ impl Problem {
 
     fn retry_after_seconds(&self) -> Option<u32> {
         use Problem as P;
+        if let P::Limited(limited) = self {
+            return limited.retry_after_seconds();
+        }
         let passes = matches!(
             self,
             P::Unavailable
@@ -413,22 +392,25 @@ impl Problem {
         passes.then_some(1)
     }
 
-    /// The answer; with the request's id where the cause is only in the log.
-    fn render(&self, request_id: Option<&str>) -> Response {
+    /// The body; with the request's id where the cause is only in the log.
+    fn details(&self, request_id: Option<&str>) -> ProblemDetails {
         let (status, name, title) = self.kind();
         let mut members = self.members();
         if let Some(id) = request_id.filter(|_| status.is_server_error()) {
             members.insert("request_id".to_owned(), id.into());
         }
-        let details = ProblemDetails {
+        ProblemDetails {
             kind: format!("{TYPE_PREFIX}{name}"),
             title: title.to_owned(),
             status: status.as_u16(),
             detail: self.detail(),
             errors: self.errors(),
             members,
-        };
-        let mut response = (status, Json(details)).into_response();
+        }
+    }
+
+    fn render(&self, request_id: Option<&str>) -> Response {
+        let mut response = (self.kind().0, Json(self.details(request_id))).into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));

@@ -37,6 +37,13 @@ pub struct Asked {
     /// Among due runs, those of a higher one are claimed first; 0 where nothing was said.
     #[serde(default, skip_serializing_if = "is_usual")]
     pub priority: i32,
+    /// The URL that is told of the run's end, as it was written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub webhook: Option<String>,
+    /// Where in the caller's trace it was asked, as W3C `traceparent`. It is not what was asked: the same request may come from
+    /// another place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<String>,
 }
 
 fn is_usual(priority: &i32) -> bool {
@@ -116,6 +123,8 @@ impl Asked {
             timeout_seconds: None,
             not_before: None,
             priority: 0,
+            webhook: None,
+            traceparent: None,
         }
     }
 
@@ -171,6 +180,7 @@ impl Asked {
         options.extend(self.timeout_seconds.map(|seconds| format!("timeout_seconds={seconds}")));
         options.extend(self.not_before.map(|time| format!("not_before={}", time.timestamp_micros())));
         options.extend(Some(self.priority).filter(|priority| *priority != 0).map(|n| format!("priority={n}")));
+        options.extend(self.webhook.as_ref().map(|url| format!("webhook={url}")));
         options
     }
 }
@@ -220,6 +230,8 @@ mod tests {
             Asked { not_before: DateTime::from_timestamp(60, 0), ..asked() },
             Asked { priority: 60, ..asked() },
             Asked { priority: -60, ..asked() },
+            Asked { webhook: Some("https://h/a".to_owned()), ..asked() },
+            Asked { webhook: Some("https://h/b".to_owned()), ..asked() },
             Asked { only: Some(Only::Outdated), on_overlap: OnOverlap::Refuse, ..asked() },
         ];
         let digests: std::collections::BTreeSet<String> = asked_for.iter().map(|a| a.fingerprint().0).collect();

@@ -30,6 +30,13 @@ impl StoreError {
         matches!(code(error).as_deref(), Some("53100" | "13" | "778" | "4874"))
     }
 
+    /// Whether the database only reads: it is a standby, or somebody has shut it to writers.
+    pub fn is_read_only(&self) -> bool {
+        let StoreError::Unavailable(error) = self else { return false };
+        // Postgres: read_only_sql_transaction.
+        code(error).as_deref() == Some("25006")
+    }
+
     /// A schema that could not be brought up to date.
     pub(super) fn from_migration(error: MigrateError, place: &dyn Display) -> Self {
         match error {

@@ -15,8 +15,10 @@ mod error;
 mod filter;
 mod glance;
 mod head;
+mod outbox;
 #[cfg(test)]
 mod plans;
+mod pool;
 mod postgres;
 mod prune;
 mod rows;
@@ -29,18 +31,21 @@ mod tx;
 
 pub use filter::{AsOf, Listing, PartitionFilter, RunFilter};
 pub use glance::Glance;
+pub use outbox::{Message, MessageClaim, OutboxDepth, Recipient, Then, Tried, Waiting};
 pub use postgres::{PostgresOptions, PostgresStore};
 pub use prune::{EndedAt, Prunable, PrunableRun};
 pub use sqlite::{Clock, SqliteOptions, SqliteStore};
+pub use steps::FENCED_STEPS;
 pub use tokens::{NewToken, TokenStore, Tokens};
 
 use crate::partition::PartitionKey;
 use crate::run::{
-    AttemptOutcome, CatalogEntry, ClaimToken, Decided, DefinitionHash, Fingerprint, HistoryEntry, IdempotencyKey,
-    Principal, Progress, Quarantine, QuarantineFile, RowCounts, Run, RunError, RunId, RunSummary, Scope, SourceFile,
-    State, Unmet, Warning,
+    AttemptOutcome, Audience, CatalogEntry, ClaimToken, Decided, DefinitionHash, Fingerprint, HistoryEntry,
+    IdempotencyKey, Principal, Progress, Quarantine, QuarantineFile, RowCounts, Run, RunError, RunId, RunSummary,
+    Scope, SourceFile, State, Unmet, Warning,
 };
 use async_trait::async_trait;
+use chrono::{DateTime, Utc};
 use std::time::Duration;
 use tokio::sync::broadcast;
 use uuid::Uuid;
@@ -102,6 +107,8 @@ pub struct NewRun {
     pub asked: crate::run::Asked,
     /// The current definition; stored unless it is there already.
     pub definition: StoredDefinition,
+    /// Who is told of it.
+    pub audience: Audience,
 }
 
 /// How a submission ended.
@@ -116,6 +123,8 @@ pub enum Submitted {
     PreconditionFailed(Vec<Unmet>),
     /// The request is to be refused where these runs, which have not ended, overlap it; so it was, and its key is free.
     Overlaps(Vec<RunId>),
+    /// As many runs of its principal are queued as may be; nothing was accepted, and its key is free.
+    TooManyQueued(u32),
 }
 
 /// A claim to be made.
@@ -277,6 +286,8 @@ pub enum Retried {
     PreconditionFailed(Vec<Unmet>),
     /// The run is not to wait where these runs, which have not ended, overlap it; so it stays as it was.
     Overlaps(Vec<RunId>),
+    /// As many runs of its principal are queued as may be; so it stays as it was.
+    TooManyQueued(u32),
     /// There is no such run.
     Unknown,
 }
@@ -303,17 +314,34 @@ pub enum StagingVerdict {
     Unknown,
 }
 
-/// Counts for readyz and metrics.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// Counts for metrics.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct QueueDepth {
     /// Queued runs.
     pub queued: u64,
+    /// Those of them whose time, `not_before`, has not come.
+    pub scheduled: u64,
     /// Running runs.
     pub running: u64,
     /// Committing runs.
     pub committing: u64,
     /// How long the oldest due queued run has been waiting.
     pub oldest_due: Option<Duration>,
+    /// Each pipeline that ever had a run, by name.
+    pub pipelines: Vec<PipelineDepth>,
+}
+
+/// Counts for metrics, of one pipeline.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PipelineDepth {
+    /// Its name.
+    pub pipeline: String,
+    /// Queued runs that are due.
+    pub due: u64,
+    /// How long the oldest of them has been waiting.
+    pub oldest_due: Option<Duration>,
+    /// When a run last succeeded.
+    pub last_success: Option<DateTime<Utc>>,
 }
 
 /// The business steps. Two implementations: Postgres and SQLite; one conformance suite.
@@ -322,7 +350,8 @@ pub trait RunStore: TokenStore {
     /// Wake-ups; subscribe before you query. They hurry, polling decides.
     fn changes(&self) -> broadcast::Receiver<Change>;
 
-    /// Whether the database answers, and is still one for this version.
+    /// Whether the database answers, is still one for this version, and can be written: a row that nobody reads is, and is taken away
+    /// again.
     async fn ping(&self) -> StoreResult<()>;
 
     /// The database's own random id, made with its schema.
@@ -355,8 +384,8 @@ pub trait RunStore: TokenStore {
     async fn list(&self, filter: &RunFilter) -> StoreResult<Vec<RunSummary>>;
 
     /// Takes over runs whose worker is lost, then claims the next run, if any is due: first a committing run whose
-    /// lease ran out; then the due queued run with the lowest sequence number that overlaps no held run and no queued
-    /// run (due or not) with a lower number.
+    /// lease ran out; then, of the principal whose last turn is the longest ago, the due queued run of the highest priority, and
+    /// among these of the lowest sequence number, that overlaps no held run and no queued run (due or not) with a lower number.
     async fn claim(&self, request: &ClaimRequest) -> StoreResult<Option<Claimed>>;
 
     /// Renews the lease and notes the progress.
@@ -445,6 +474,16 @@ pub trait RunStore: TokenStore {
     /// they were.
     async fn prune_runs(&self, kept: Duration, runs: &[RunId]) -> StoreResult<u64>;
 
-    /// Counts for readyz and metrics.
+    /// Counts for metrics.
     async fn queue_depth(&self) -> StoreResult<QueueDepth>;
+
+    /// Takes in hand the message that has been due longest, if any is: over all servers one has it at a time. Of the lineage of
+    /// a run it is the first one that is pending.
+    async fn claim_message(&self, request: &MessageClaim) -> StoreResult<Option<Message>>;
+
+    /// Notes how a try with a message that is in hand ended. Nothing of it changes the run.
+    async fn message_tried(&self, id: Uuid, token: Uuid, tried: &Tried) -> StoreResult<Fenced>;
+
+    /// Counts of messages that were not delivered, for metrics.
+    async fn outbox_depth(&self) -> StoreResult<OutboxDepth>;
 }

@@ -5,8 +5,9 @@ use super::tx::{Row, Value, json, unreadable, values};
 use super::{Failures, Glance, KnownKey, StoreResult, StoredDefinition};
 use crate::partition::PartitionKey;
 use crate::run::{
-    Asked, Attempt, AttemptOutcome, Base, CatalogEntry, ClaimToken, Decided, DefinitionHash, Fingerprint, ForeignFiles,
-    HistoryEntry, IdempotencyKey, Mode, Outcome, Principal, Run, RunId, RunPartition, RunSummary, State,
+    Asked, Attempt, AttemptOutcome, Base, CatalogEntry, ClaimToken, Decided, DefinitionHash, Delivery, DeliveryState,
+    Fingerprint, ForeignFiles, HistoryEntry, IdempotencyKey, Mode, Outcome, Principal, Run, RunId, RunPartition,
+    RunSummary, State,
 };
 use serde::Serialize;
 
@@ -33,11 +34,11 @@ fn idempotency_key(row: &Row) -> StoreResult<IdempotencyKey> {
     row.text("idempotency_key").map(IdempotencyKey::from_stored)
 }
 
-fn definition_hash(row: &Row) -> StoreResult<DefinitionHash> {
+pub(super) fn definition_hash(row: &Row) -> StoreResult<DefinitionHash> {
     row.text("definition").map(DefinitionHash)
 }
 
-fn mode(row: &Row) -> StoreResult<Mode> {
+pub(super) fn mode(row: &Row) -> StoreResult<Mode> {
     let text = row.text("mode")?;
     [Mode::Overwrite, Mode::Full]
         .into_iter()
@@ -50,7 +51,7 @@ pub(super) fn state(row: &Row) -> StoreResult<State> {
     State::parse(&text).ok_or_else(|| unreadable("state", &text, "the state of a run"))
 }
 
-fn outcome(row: &Row) -> StoreResult<Option<Outcome>> {
+pub(super) fn outcome(row: &Row) -> StoreResult<Option<Outcome>> {
     let Some(text) = row.optional_text("outcome")? else { return Ok(None) };
     Outcome::parse(&text).map(Some).ok_or_else(|| unreadable("outcome", &text, "the outcome of a partition"))
 }
@@ -178,6 +179,7 @@ pub(super) fn run(row: &Row, partitions: &[Row], attempts: &[Row]) -> StoreResul
         started_at: row.optional_time("started_at")?,
         ended_at: row.optional_time("ended_at")?,
         due_at: row.time("due_at")?,
+        deliveries: Vec::new(),
     })
 }
 
@@ -270,6 +272,23 @@ pub(super) fn summary(row: &Row) -> StoreResult<RunSummary> {
 fn priority(row: &Row) -> StoreResult<i32> {
     let found = row.int("priority")?;
     i32::try_from(found).map_err(|_| unreadable("priority", &found.to_string(), "a priority"))
+}
+
+pub(super) fn delivery(row: &Row) -> StoreResult<Delivery> {
+    let text = row.text("state")?;
+    let state = DeliveryState::parse(&text).ok_or_else(|| unreadable("state", &text, "the state of a message"))?;
+    let status = row.optional_int("last_status")?;
+    Ok(Delivery {
+        id: row.id("id")?,
+        event: row.text("event")?,
+        url: row.text("url")?,
+        state,
+        tries: row.small_count("tries")?,
+        last_status: status.and_then(|status| u16::try_from(status).ok()),
+        last_error: row.optional_text("last_error")?,
+        last_try_at: row.optional_time("last_try_at")?,
+        next_try_at: (state == DeliveryState::Pending).then(|| row.time("due_at")).transpose()?,
+    })
 }
 
 pub(super) fn catalog_entry(row: &Row) -> StoreResult<CatalogEntry> {

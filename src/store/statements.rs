@@ -8,6 +8,10 @@ pub(super) struct Statements {
     pub(super) oldest_schema: &'static str,
     /// Those about tokens.
     pub(super) tokens: super::tokens::TokenStatements,
+    /// Writes a row that nobody reads. 1 id, 2 now.
+    pub(super) put_pulse: &'static str,
+    /// 1 id.
+    pub(super) remove_pulse: &'static str,
     /// The database's own id and its warehouse's.
     pub(super) identity: &'static str,
     /// Unless one is bound. 1 id.
@@ -30,8 +34,12 @@ pub(super) struct Statements {
     /// 1 hash.
     pub(super) definition: &'static str,
     /// Unless its key is taken. 1 id, 2 principal, 3 key, 4 pipeline, 5 mode, 6 asked, 7 fingerprint, 8 definition, 9 sequence,
-    /// 10 due, 11 now, 12 priority, 13 not before.
+    /// 10 due, 11 now, 12 priority, 13 not before, 14 who is told or null.
     pub(super) insert_run: &'static str,
+    /// So that a principal has a turn. 1 principal.
+    pub(super) join_turns: &'static str,
+    /// How many runs of a run's principal are queued, counted no further than it matters. 1 run, 2 limit.
+    pub(super) queued_runs: &'static str,
     /// 1 run, 2 list of keys.
     pub(super) insert_scope: &'static str,
     /// 1 run, 2 object of names and texts.
@@ -60,18 +68,21 @@ pub(super) struct Statements {
     /// A pipeline of which a run's time has come that has no number yet. 1 now, 2 list of pipelines to pass over.
     pub(super) due_pipeline: &'static str,
     /// Of the due queued runs that overlap no held run and no queued run with a lower number, and whose pipeline has neither a
-    /// held run of another definition nor a due one with a lower number, the one of the highest priority, and among these of the lowest number. Where two that name
+    /// held run of another definition nor a due one with a lower number: of the principal whose last turn is the longest ago, the one
+    /// of the highest priority, and among these of the lowest number. Where two that name
     /// their partitions overlap, the held one has the lower number: it had it when it was claimed, and keeps it while it is
     /// held. So the lowest number has the partition, held or queued, and no other need be looked at.
     /// 1 now, 2 its pipeline or null, 3 list of pipelines to pass over.
     pub(super) next_run: &'static str,
+    /// Its principal's turn is over. 1 run.
+    pub(super) take_turn: &'static str,
     /// Unless it is decided or has ended; its documents are not read. 1 run, 2 now, 3 error.
     pub(super) fail_unreadable: &'static str,
     /// A committing run's next claim. 1 run, 2 its time.
     pub(super) put_off_unreadable: &'static str,
     /// 1 run, 2 number, 3 worker, 4 token, 5 now.
     pub(super) insert_attempt: &'static str,
-    /// The one that goes on, if any. 1 run, 2 now, 3 outcome, 4 error.
+    /// The one that goes on, if any; its number. 1 run, 2 now, 3 outcome, 4 error.
     pub(super) end_open_attempt: &'static str,
     /// How the token's attempt ended. 1 run, 2 token.
     pub(super) attempt_outcome: &'static str,
@@ -161,8 +172,33 @@ pub(super) struct Statements {
     pub(super) leftover_runs: &'static str,
     /// 1 now.
     pub(super) queue_depth: &'static str,
+    /// Of each pipeline that ever had a run: its due runs, and when one last succeeded. 1 now.
+    pub(super) pipeline_depths: &'static str,
     /// What goes when it is old.
     pub(super) prune: PruneStatements,
+    /// Those of messages.
+    pub(super) outbox: OutboxStatements,
+}
+
+/// What is told of runs, in one database's dialect.
+#[derive(Debug)]
+#[cfg_attr(test, derive(serde::Serialize))]
+pub(super) struct OutboxStatements {
+    /// What is told of a run, and who is told. 1 run.
+    pub(super) told: &'static str,
+    /// 1 id, 2 run, 3 kind, 4 URL or null, 5 host, 6 event, 7 notice, 8 now.
+    pub(super) insert_message: &'static str,
+    /// The message that has been due longest; of the lineage of a run the first one that is pending. 1 now, 2 when it is due
+    /// again, 3 token, 4 list of kinds, 5 list of hosts to pass over.
+    pub(super) claim_message: &'static str,
+    /// Unless somebody else has it in hand. 1 id, 2 token, 3 state, 4 due, 5 status, 6 error, 7 now.
+    pub(super) save_try: &'static str,
+    /// The same, where it is lineage. 1 id, 2 token.
+    pub(super) drop_told_lineage: &'static str,
+    /// The webhooks of a run's ends, oldest first. 1 run.
+    pub(super) deliveries: &'static str,
+    /// Of each kind those that are pending and those that were given up.
+    pub(super) outbox_depth: &'static str,
 }
 
 /// The statements of what goes when it is old.

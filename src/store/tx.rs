@@ -238,13 +238,16 @@ pub(super) struct Tx {
     pub(super) sql: &'static Statements,
     open: Open,
     bus: Bus,
+    /// The most queued runs of one principal.
+    pub(super) max_queued_runs: Option<u32>,
     changes: Vec<Change>,
+    counts: Vec<metrics::Counter>,
     undone: bool,
 }
 
 impl Tx {
-    pub(super) fn new(sql: &'static Statements, open: Open, bus: Bus) -> Self {
-        Self { sql, open, bus, changes: Vec::new(), undone: false }
+    pub(super) fn new(sql: &'static Statements, open: Open, bus: Bus, max_queued_runs: Option<u32>) -> Self {
+        Self { sql, open, bus, max_queued_runs, changes: Vec::new(), counts: Vec::new(), undone: false }
     }
 
     /// The database's clock, in whole microseconds.
@@ -323,6 +326,11 @@ impl Tx {
         }
     }
 
+    /// Counts one, once the transaction is committed.
+    pub(super) fn count(&mut self, counter: metrics::Counter) {
+        self.counts.push(counter);
+    }
+
     /// Makes [`Tx::commit`] undo everything.
     pub(super) fn undo(&mut self) {
         self.undone = true;
@@ -332,6 +340,7 @@ impl Tx {
     pub(super) async fn commit(mut self) -> StoreResult<()> {
         if self.undone {
             self.changes.clear();
+            self.counts.clear();
         }
         match self.open {
             Open::Sqlite { tx, .. } if self.undone => tx.rollback().await?,
@@ -347,6 +356,7 @@ impl Tx {
                 drop(connection.0.take());
             }
         }
+        self.counts.iter().for_each(|counter| counter.increment(1));
         for change in self.changes {
             // No receiver is no error: nobody waits.
             let _ = self.bus.local.send(change);

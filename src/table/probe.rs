@@ -3,10 +3,11 @@
 use super::lock::try_flock;
 use super::staging::MAKE_TRIES;
 use super::{TableError, Warehouse, disk};
-use rustix::fs::FlockOperation;
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
 use std::path::Path;
 use tempfile::TempDir;
 
@@ -22,7 +23,31 @@ const PAIRS: [(&str, &str, &str); 5] = [
     ("probe=space", "probe=space ", "it drops spaces at the end"),
 ];
 
+/// What is written to see whether there is room for more.
+const PROBE_BYTES: [u8; 4096] = [b'.'; 4096];
+
 impl Warehouse {
+    /// Writes and syncs a file where attempts stage theirs, and takes it away again. It has no name where the file system knows
+    /// such files, so that nobody sees it and nothing of it is left by who dies meanwhile; elsewhere it lies in a probe's
+    /// temporary folder, which the sweeper knows.
+    pub fn probe_write(&self) -> Result<(), TableError> {
+        self.check_usable()?;
+        let staging = self.staging_root();
+        // It is not made here: what was looked at may by now be the empty folder that an unmounted disk leaves.
+        let folder = if staging.is_dir() { &staging } else { self.root() };
+        let failed = |e| TableError::io("write a probe in", folder, e);
+        let nameless = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+        match rustix::fs::open(folder, nameless, Mode::RUSR | Mode::WUSR) {
+            Ok(file) => write_probe(File::from(file)).map_err(failed),
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) if folder == staging => {
+                let (folder, _held) = make_held(&staging)?;
+                File::create(folder.path().join("file")).and_then(write_probe).map_err(failed)
+            }
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => Ok(()),
+            Err(error) => Err(failed(error.into())),
+        }
+    }
+
     /// Makes folders of names that differ little, in a temporary folder, and refuses a file system on which they are
     /// one or come back changed.
     pub fn probe_names(&self) -> Result<(), TableError> {
@@ -37,6 +62,11 @@ impl Warehouse {
         }
         Ok(())
     }
+}
+
+fn write_probe(mut file: File) -> std::io::Result<()> {
+    file.write_all(&PROBE_BYTES)?;
+    file.sync_all()
 }
 
 /// A temporary folder that is held by a lock, so that a sweeper knows that it is somebody's. One that it took before it was

@@ -1,10 +1,11 @@
 //! How attempts end without a result, and how a decided run is handed back.
 
 use super::heartbeat::Stop;
-use super::{Attempt, PAUSE, Worker};
+use super::{Attempt, PAUSE, Worker, metrics};
 use crate::run::{AttemptOutcome, ClaimToken, FailureClass, Quarantine, Run, RunError, Stage};
 use crate::store::{Ended, Fenced, StoreError};
 use crate::table::TableError;
+use crate::telemetry::METRIC_PUBLISH_FAILURES;
 use std::time::{Duration, Instant};
 
 impl Worker {
@@ -89,6 +90,7 @@ impl Worker {
     /// Hands the lease back with a due time, so that this worker is free; publishing is tried for as long as it takes.
     pub(super) async fn postpone(&self, attempt: &Attempt<'_>, error: &RunError) {
         let delay = Duration::from_secs(1 << attempt.publish_failures.min(6));
+        metrics::counted(METRIC_PUBLISH_FAILURES, &attempt.run.pipeline);
         tracing::error!(error.kind = %error.kind, error.detail = %error.detail, delay_seconds = delay.as_secs(), "publishing failed");
         self.hand_back(attempt, delay, AttemptOutcome::Failed, Some(error)).await;
     }
@@ -123,7 +125,8 @@ impl Worker {
     }
 }
 
-pub(super) fn lease_lost(doing: &str) {
+pub(super) fn lease_lost(doing: &'static str) {
+    metrics::lease_lost(doing);
     tracing::warn!("the lease is lost while {doing}: the run may be another worker's, nothing more is done here");
 }
 

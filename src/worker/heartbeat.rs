@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 /// Why an attempt was told to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,14 +52,15 @@ impl Heartbeat {
         let Hold { id, token, lease, since } = hold;
         let beat = Beat { changes, store, id, token, lease, since, progress, pace: Pace::default() };
         let stopping = stop.clone();
-        let task = tokio::spawn(async move {
+        let beating = async move {
             let reason = tokio::select! {
                 reason = beat.run() => reason,
                 () = shutdown.cancelled() => Stop::Shutdown,
             };
             tell.send_replace(Some(reason));
             stopping.cancel();
-        });
+        };
+        let task = tokio::spawn(beating.in_current_span());
         Self { stop, why, task }
     }
 
@@ -119,11 +121,11 @@ impl Beat {
                 Ok(Ok(Renewal::CancelAsked)) => return Stop::CancelAsked,
                 Ok(Ok(Renewal::Lost)) => return Stop::LeaseLost,
                 Ok(Err(error)) => {
-                    tracing::warn!(run.id = %self.id, %error, "the lease could not be renewed, trying again");
+                    tracing::warn!(%error, "the lease could not be renewed, trying again");
                     next = sent + Self::RETRY;
                 }
                 Err(_) => {
-                    tracing::warn!(run.id = %self.id, "the lease could not be renewed in time, trying again");
+                    tracing::warn!("the lease could not be renewed in time, trying again");
                     next = Instant::now();
                 }
             }

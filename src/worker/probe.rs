@@ -6,10 +6,12 @@ use crate::run::RunError;
 use async_trait::async_trait;
 use std::borrow::Cow;
 
-/// Where an attempt is, in the order of its way. Between claimed and staged come the engine's steps, which it tells
+/// Where an attempt is, or a worker that looks for one, in the order of its way. Between claimed and staged come the engine's steps, which it tells
 /// itself: scanned, and staged one by one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
+    /// A run is about to be looked for.
+    Claiming,
     /// A run was claimed.
     Claimed,
     /// Every partition is computed and its file staged.
@@ -34,6 +36,7 @@ impl Step {
     /// Its name, as faults are asked for by.
     pub fn name(self) -> Cow<'static, str> {
         match self {
+            Self::Claiming => "claiming".into(),
             Self::Claimed => "claimed".into(),
             Self::Staged => "staged".into(),
             Self::Quarantined => "quarantined".into(),

@@ -1,10 +1,11 @@
 //! Making a table as decided, under its publish lock.
 
 use super::ending::{lease_lost, store_error, table_error};
-use super::{Attempt, Step, Worker};
+use super::{Attempt, Step, Worker, metrics};
 use crate::run::{Decided, Mode, RunError};
 use crate::store::{DecidedRun, Fenced};
 use crate::table::{PublishLock, Published, TableError};
+use crate::telemetry::METRIC_STAGING_LOST;
 use std::sync::Arc;
 
 impl Worker {
@@ -83,6 +84,7 @@ impl Worker {
             Ok(live) => live,
             Err(error) => return self.postpone(attempt, &table_error(&error)).await,
         };
+        metrics::counted(METRIC_STAGING_LOST, &attempt.run.pipeline);
         tracing::error!(
             live = live.len(),
             decided = decided.len(),

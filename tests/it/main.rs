@@ -8,12 +8,14 @@ mod engine;
 mod http;
 mod order;
 mod proxy;
+mod receiver;
 mod sample;
 mod service;
 mod site;
 mod sse;
 mod store;
 mod table;
+mod telemetry;
 mod tidy;
 mod upgrade;
 

@@ -22,6 +22,7 @@ pub(crate) struct Request {
     /// With the query.
     pub(crate) path: String,
     pub(crate) headers: BTreeMap<String, String>,
+    pub(crate) body: Vec<u8>,
 }
 
 /// What it answers.
@@ -173,8 +174,12 @@ async fn read(client: &mut TcpStream) -> Option<Request> {
     let mut words = lines.next()?.split(' ');
     let (method, path) = (words.next()?.to_owned(), words.next()?.to_owned());
     let headers = lines.filter_map(|line| line.split_once(": "));
-    let headers = headers.map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned())).collect();
-    Some(Request { method, path, headers })
+    let headers: BTreeMap<String, String> =
+        headers.map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned())).collect();
+    let length = headers.get("content-length").map_or(0, |length| length.parse().unwrap());
+    let mut body = vec![0; length];
+    client.read_exact(&mut body).await.ok()?;
+    Some(Request { method, path, headers, body })
 }
 
 async fn write(client: &mut TcpStream, request: &Request, reply: Reply) -> std::io::Result<()> {

@@ -9,25 +9,29 @@ use std::fs;
 use std::path::Path;
 
 /// Which top-level module may name which others. What is not here is not allowed.
-const ARROWS: [(&str, &[&str]); 18] = [
+const ARROWS: [(&str, &[&str]); 20] = [
     ("partition", &[]),
     ("run", &["partition"]),
     ("pipeline", &["run", "partition"]),
     ("access", &["run"]),
     ("telemetry", &[]),
     ("fault", &[]),
-    ("config", &["fault"]),
+    ("edge", &["telemetry"]),
+    ("config", &["fault", "notify"]),
+    ("notify", &["store", "pipeline", "run", "partition", "fault", "telemetry"]),
     ("store", &["access", "pipeline", "run", "partition", "telemetry"]),
     ("engine", &["pipeline", "run", "partition", "fault", "telemetry"]),
     ("table", &["pipeline", "run", "partition", "telemetry"]),
     ("worker", &["store", "engine", "table", "pipeline", "run", "partition", "fault", "telemetry"]),
-    ("http", &["access", "store", "pipeline", "run", "partition", "fault", "telemetry"]),
+    ("http", &["access", "notify", "store", "pipeline", "run", "partition", "fault", "telemetry"]),
     (
         "app",
         &[
             "access",
             "http",
+            "edge",
             "worker",
+            "notify",
             "client",
             "store",
             "engine",

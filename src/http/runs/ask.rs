@@ -53,6 +53,10 @@ pub struct SubmitRequest {
     #[serde(default)]
     #[schema(minimum = -100, maximum = 100)]
     pub priority: Option<i32>,
+    /// The URL that is told of the run's end, on a host that the operator has listed (`--webhook-hosts`).
+    #[serde(default)]
+    #[schema(max_length = 2000, example = "https://hooks.example.org/refrain")]
+    pub webhook: Option<String>,
     /// What a failed or cancelled run under the same key becomes.
     #[serde(default)]
     pub if_failed: Option<IfFailed>,
@@ -112,7 +116,8 @@ impl SubmitRequest {
             return Err(errors);
         }
         let asked = Asked::new(&self.pipeline, mode, partitions);
-        Ok(Asked { only, on_overlap, labels, if_current, timeout_seconds, not_before, priority, ..asked })
+        let webhook = self.webhook.clone();
+        Ok(Asked { only, on_overlap, labels, if_current, timeout_seconds, not_before, priority, webhook, ..asked })
     }
 
     /// Refuses a condition on a retry that is not asked for; it is no part of what is asked of a run.
@@ -152,6 +157,7 @@ impl SubmitRequest {
             ("timeout_seconds", self.timeout_seconds == asked.timeout_seconds),
             ("not_before", self.not_before.as_deref().map(options::read_time) == asked.not_before.map(Some)),
             ("priority", self.priority.unwrap_or(0) == asked.priority),
+            ("webhook", self.webhook == asked.webhook),
         ];
         fields.into_iter().filter(|(_, same)| !same).map(|(name, _)| name).collect()
     }

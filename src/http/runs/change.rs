@@ -1,7 +1,7 @@
 //! `POST /runs/{id}/cancel` and `/retry`.
 
 use super::shown::Shown;
-use super::{definition_for_retry, find_to_change, location, parse_id, stored_run};
+use super::{definition_for_retry, find_to_change, location, parse_id, stored_run, too_many_queued};
 use crate::http::params::Params;
 use crate::http::problem::{Problem, ProblemDetails};
 use crate::http::wire::RunView;
@@ -87,6 +87,8 @@ pub(super) async fn cancel(
         (status = 413, description = "The body is too large", body = ProblemDetails, content_type = "application/problem+json"),
         (status = 415, description = "The body is not declared as JSON", body = ProblemDetails, content_type = "application/problem+json"),
         (status = 422, description = "The body is not valid", body = ProblemDetails, content_type = "application/problem+json"),
+        (status = 429, description = "As many runs of the principal are queued as may be, or it asks too often; `Retry-After` says when \
+            to come back", body = ProblemDetails, content_type = "application/problem+json"),
         (status = 503, description = "The database does not answer, or not in time", body = ProblemDetails, content_type = "application/problem+json"),
     ),
 )]
@@ -112,6 +114,7 @@ pub(super) async fn retry(
         Retried::Unknown => Err(Problem::NoSuchRun(id)),
         Retried::PreconditionFailed(unmet) => Err(Problem::PreconditionFailed(unmet)),
         Retried::Overlaps(runs) => Err(Problem::OverlappingRuns(runs)),
+        Retried::TooManyQueued(limit) => Err(too_many_queued(&run.principal, limit)),
         Retried::NotAllowed { state, last_attempt } => Err(not_allowed(run.id, state, last_attempt, if_attempt)),
     }
 }

@@ -7,11 +7,13 @@ use super::watch::{Look, Watcher};
 use super::{check_seen, parse_id};
 use crate::http::accept::Accept;
 use crate::http::answer::digest;
+use crate::http::fair::Place;
 use crate::http::params::Params;
 use crate::http::problem::{Problem, ProblemDetails};
 use crate::http::wire::{EventView, ProgressView, StateView};
 use crate::http::{Api, Caller};
 use crate::store::Glance;
+use crate::telemetry::{InUse, METRIC_EVENT_STREAMS};
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
@@ -62,6 +64,8 @@ const AFTER_A_BREAK: Duration = Duration::from_secs(1);
         (status = 400, description = "The query cannot be read", body = ProblemDetails, content_type = "application/problem+json"),
         (status = 404, description = "There is no such run", body = ProblemDetails, content_type = "application/problem+json"),
         (status = 406, description = "`Accept` does not have `text/event-stream`", body = ProblemDetails, content_type = "application/problem+json"),
+        (status = 429, description = "As many streams of the principal are open as may be, or it asks too often; `Retry-After` says when \
+            to come back", body = ProblemDetails, content_type = "application/problem+json"),
         (status = 503, description = "Too many streams are open, or the database does not answer", body = ProblemDetails,
             content_type = "application/problem+json"),
     ),
@@ -86,10 +90,20 @@ pub(super) async fn events(
     if told.is_over(first.events()?) {
         return Ok((StatusCode::NO_CONTENT, [no_store]).into_response());
     }
-    let place = api.watches.place()?;
+    let places = (api.watches.place()?, api.fairness.stream(&caller)?);
     let until = Instant::now() + Duration::from_secs(api.limits.max_event_stream_seconds);
     let frames = VecDeque::from([Bytes::from_static(RETRY)]);
-    let telling = Telling { api, watcher, look: Some(first), told, frames, is_over: false, until, _place: place };
+    let telling = Telling {
+        api,
+        watcher,
+        look: Some(first),
+        told,
+        frames,
+        is_over: false,
+        until,
+        _places: places,
+        _counted: InUse::of(METRIC_EVENT_STREAMS),
+    };
     let kind = (header::CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
     let (client, mut taken) = mpsc::channel(1);
     tokio::spawn(telling.tell(client));
@@ -189,7 +203,8 @@ struct Telling {
     frames: VecDeque<Bytes>,
     is_over: bool,
     until: Instant,
-    _place: OwnedSemaphorePermit,
+    _places: (OwnedSemaphorePermit, Place),
+    _counted: InUse,
 }
 
 impl Telling {

@@ -27,6 +27,8 @@ use axum::response::Response;
         (status = 304, description = "The run is as the tag's answer said"),
         (status = 400, description = "The query cannot be read", body = ProblemDetails, content_type = "application/problem+json"),
         (status = 404, description = "There is no such run", body = ProblemDetails, content_type = "application/problem+json"),
+        (status = 429, description = "As many clients of the principal wait as may, or it asks too often; `Retry-After` says when to come back",
+            body = ProblemDetails, content_type = "application/problem+json"),
         (status = 503, description = "The database does not answer, or not in time", body = ProblemDetails, content_type = "application/problem+json"),
     ),
 )]
@@ -41,6 +43,7 @@ pub(super) async fn get(
     let wait = Wait::asked(&params, &headers, &api.limits)?;
     let id = parse_id(&id)?;
     check_seen(&api, &caller, id).await?;
+    let _place = wait.place(&api, &caller)?;
     let mut response = wait.for_end(&api, id).await?.answer(StatusCode::OK, Some(&headers));
     wait.mark(&mut response);
     Ok(response)

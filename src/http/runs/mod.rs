@@ -15,10 +15,10 @@ mod watch;
 pub use ask::{IfFailed, PartitionAsked, PartitionsAsked, RangeAsked, SubmitRequest};
 pub use watch::Watches;
 
-use super::problem::{Denied, Problem};
+use super::problem::{Denied, Limited, Problem};
 use super::{Api, Caller};
 use crate::pipeline::Definition;
-use crate::run::{Mode, Run, RunId};
+use crate::run::{Mode, Principal, Run, RunId};
 use crate::store::StoredDefinition;
 use axum::http::HeaderValue;
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -67,9 +67,12 @@ async fn stored_run(api: &Api, id: RunId) -> Result<Run, Problem> {
 }
 
 /// The id that a text is; what is no id is no run.
-
 fn parse_id(id: &str) -> Result<RunId, Problem> {
     Uuid::try_parse(id).map(RunId).map_err(|_| Problem::NoSuchRun(id.to_owned()))
+}
+
+fn too_many_queued(principal: &Principal, limit: u32) -> Problem {
+    Problem::Limited(Limited::QueuedRuns { principal: principal.0.clone(), limit })
 }
 
 fn stored(definition: &Definition) -> StoredDefinition {

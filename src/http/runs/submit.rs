@@ -4,20 +4,22 @@ use super::ask::{IfFailed, SubmitRequest};
 use super::change::log_retry;
 use super::shown::Shown;
 use super::wait::Wait;
-use super::{definition_for_retry, layout, location, plan, stored, stored_run};
+use super::{definition_for_retry, layout, location, plan, stored, stored_run, too_many_queued};
 use crate::http::params::Params;
 use crate::http::problem::{FieldError, Problem, ProblemDetails};
 use crate::http::wire::{RunOrPlan, RunView};
-use crate::http::{Api, Caller, IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED, body};
+use crate::http::{Api, Caller, IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED, body, middleware};
 use crate::pipeline::{self, Definition};
-use crate::run::{Asked, IdempotencyKey, Mode, Run, RunId, State as RunState};
+use crate::run::{Asked, Audience, IdempotencyKey, Mode, Run, RunId, State as RunState};
 use crate::store::{KnownKey, NewRun, Retried, StoredDefinition, Submitted};
+use crate::telemetry;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use bytes::Bytes;
 use chrono::{TimeDelta, Utc};
 use std::sync::Arc;
+use tracing::Instrument;
 
 /// How often a submission looks again after the key was taken meanwhile. The second look finds it, since keys live as
 /// long as their runs; the bound is for a store that breaks its word.
@@ -66,6 +68,9 @@ const MAX_AHEAD: TimeDelta = TimeDelta::days(366);
             content_type = "application/problem+json"),
         (status = 422, description = "The request is not valid, or its key belongs to another", body = ProblemDetails,
             content_type = "application/problem+json"),
+        (status = 429, description = "As many runs of the principal are queued as may be, or it asks too often; `Retry-After` says when \
+            to send the same request again",
+            body = ProblemDetails, content_type = "application/problem+json"),
         (status = 503, description = "The database does not answer: send the same request again",
             body = ProblemDetails, content_type = "application/problem+json"),
     ),
@@ -78,11 +83,11 @@ pub(super) async fn submit(
     body: Bytes,
 ) -> Result<Response, Problem> {
     params.only(&["wait", "dry_run"])?;
-    let wait = Wait::asked(&params, &headers, &api.limits)?;
+    let (wait, _place) = Wait::asked(&params, &headers, &api.limits)?.if_there_is_room(&api, &caller);
     if params.flag("dry_run")? {
         return dry_run(&api, &caller, &headers, &body, wait).await;
     }
-    answer(&api, &caller, &headers, &body, wait).await
+    answer(&api, &caller, &headers, &body, wait).instrument(tracing::info_span!("submit")).await
 }
 
 async fn answer(
@@ -99,11 +104,13 @@ async fn answer(
         if let Some(known) = api.store.known_key(&caller.principal, &key).await? {
             return replay(api, caller, &request, &known, wait).await;
         }
-        match api.store.submit(&new_run(api, caller, &request, &key).await?).await? {
+        let run = new_run(api, caller, &request, &key, headers).await?;
+        match api.store.submit(&run).await? {
             Submitted::New(run) => return accepted(api, caller, *run, wait).await,
             Submitted::KeyTaken => {}
             Submitted::PreconditionFailed(unmet) => return Err(Problem::PreconditionFailed(unmet)),
             Submitted::Overlaps(runs) => return Err(Problem::OverlappingRuns(runs)),
+            Submitted::TooManyQueued(limit) => return Err(too_many_queued(&caller.principal, limit)),
         }
     }
     tracing::error!("a key is taken and not known");
@@ -188,18 +195,33 @@ async fn asked(api: &Api, caller: &Caller, request: &SubmitRequest) -> Result<(A
         let detail = format!("found a time more than {} days ahead, expected an earlier one", MAX_AHEAD.num_days());
         return Err(Problem::InvalidRequest(vec![FieldError::new("/not_before", detail)]));
     }
+    audience(api, &asked)?;
     if asked.mode == Mode::Overwrite {
         layout::check(api, &definition).await?;
     }
     Ok((definition, asked))
 }
 
-async fn new_run(api: &Api, caller: &Caller, request: &SubmitRequest, key: &IdempotencyKey) -> Result<NewRun, Problem> {
-    let (definition, asked) = asked(api, caller, request).await?;
+/// Who is told of what is asked, where its webhook may be told.
+fn audience(api: &Api, asked: &Asked) -> Result<Audience, Problem> {
+    let audience = api.audiences.of(asked.webhook.as_deref());
+    audience.map_err(|detail| Problem::InvalidRequest(vec![FieldError::new("/webhook", detail)]))
+}
+
+async fn new_run(
+    api: &Api,
+    caller: &Caller,
+    request: &SubmitRequest,
+    key: &IdempotencyKey,
+    headers: &HeaderMap,
+) -> Result<NewRun, Problem> {
+    let (definition, mut asked) = asked(api, caller, request).await?;
+    asked.traceparent = telemetry::traceparent(middleware::traceparent(headers));
     Ok(NewRun {
         id: RunId::new(),
         principal: caller.principal.clone(),
         idempotency_key: key.clone(),
+        audience: audience(api, &asked)?,
         asked,
         definition: stored(&definition),
     })
@@ -252,6 +274,7 @@ async fn retry(api: &Api, caller: &Caller, run: &Run, if_attempt: Option<u32>) -
         Retried::NotAllowed { .. } => Ok(()),
         Retried::PreconditionFailed(unmet) => Err(Problem::PreconditionFailed(unmet)),
         Retried::Overlaps(runs) => Err(Problem::OverlappingRuns(runs)),
+        Retried::TooManyQueued(limit) => Err(too_many_queued(&run.principal, limit)),
         Retried::Unknown => Err(Problem::NoSuchRun(run.id.to_string())),
     }
 }

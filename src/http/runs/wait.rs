@@ -2,10 +2,12 @@
 
 use super::shown::Shown;
 use super::stored_run;
+use crate::http::fair::Place;
 use crate::http::params::Params;
 use crate::http::problem::Problem;
-use crate::http::{Api, Limits};
+use crate::http::{Api, Caller, Limits};
 use crate::run::RunId;
+use crate::telemetry::{InUse, METRIC_WAITERS};
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::response::Response;
 use std::sync::Arc;
@@ -42,9 +44,23 @@ impl Wait {
         self.time.is_zero()
     }
 
+    /// A place for who waits; none where there is nothing to wait for.
+    pub(super) fn place(&self, api: &Api, caller: &Caller) -> Result<Option<Place>, Problem> {
+        if self.is_none() { Ok(None) } else { api.fairness.wait(caller).map(Some) }
+    }
+
+    /// The same with a place, or else no wait at all: what is asked beside it is done all the same.
+    pub(super) fn if_there_is_room(self, api: &Api, caller: &Caller) -> (Self, Option<Place>) {
+        match self.place(api, caller) {
+            Ok(place) => (self, place),
+            Err(_) => (Self { time: Duration::ZERO, preferred: None }, None),
+        }
+    }
+
     /// The run when it has ended, when the time is up or when the service shuts down.
     pub(super) async fn for_end(&self, api: &Api, id: RunId) -> Result<Arc<Shown>, Problem> {
         if !self.is_none() && !api.shutdown.is_cancelled() {
+            let _one_more = InUse::of(METRIC_WAITERS);
             tokio::select! {
                 ended = end(api, id) => return ended,
                 () = tokio::time::sleep(self.time) => {}

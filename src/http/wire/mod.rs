@@ -1,5 +1,6 @@
 //! What answers look like: the domain's values in the shapes and names of the interface.
 
+mod delivery;
 mod event;
 mod pipeline;
 mod plan;

@@ -1,10 +1,12 @@
 //! Runs and their summaries.
 
+use super::delivery::DeliveryView;
 use super::{
     ContentIfAny, KeyValues, attempt_outcome_schema, key_values_schema, outcome_or_null_schema, state_schema, totals,
     totals_schema,
 };
 use crate::http::problem::TYPE_PREFIX;
+use crate::pipeline::url::shown;
 use crate::run::{
     Asked, Attempt, AttemptOutcome, Base, FailureClass, Labels, Mode, Only, Outcome, Preconditions, Previous, Progress,
     Quarantine, RowCounts, Run, RunError, RunId, RunPartition, RunSummary, SourceFile, Stage, State, Totals, Warning,
@@ -51,6 +53,9 @@ pub(in crate::http) struct RunView<'a> {
     /// Among the runs that can begin, those of a higher priority do so first.
     #[schema(minimum = -100, maximum = 100)]
     priority: i32,
+    /// The URL that is told of its end, without its query, where the request names one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    webhook: Option<&'a str>,
     /// Its partitions in the order of their keys; for `full` known from the decision on.
     partitions: Vec<PartitionView<'a>>,
     /// The books, from the decision on.
@@ -78,6 +83,10 @@ pub(in crate::http) struct RunView<'a> {
     /// When it is tried again, while it waits for that.
     #[serde(skip_serializing_if = "Option::is_none")]
     due_at: Option<DateTime<Utc>>,
+    /// The webhooks that are told of its end, oldest first; absent where there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    deliveries: Vec<DeliveryView<'a>>,
 }
 
 /// A range of partitions, and which of them were picked.
@@ -311,6 +320,7 @@ impl<'a> From<&'a Run> for RunView<'a> {
             timeout_seconds: run.asked.timeout_seconds,
             not_before: run.asked.not_before,
             priority: run.asked.priority,
+            webhook: run.asked.webhook.as_deref().map(shown),
             partitions: run.partitions.iter().map(|partition| PartitionView::of(partition, run.state)).collect(),
             rows: run.rows.as_ref().map(RowsView::from),
             sources: run.sources.iter().map(SourceView::from).collect(),
@@ -325,6 +335,7 @@ impl<'a> From<&'a Run> for RunView<'a> {
             started_at: run.started_at,
             ended_at: run.ended_at,
             due_at: (!run.state.is_ended() && run.error.is_some()).then_some(run.due_at),
+            deliveries: run.deliveries.iter().map(DeliveryView::from).collect(),
         }
     }
 }

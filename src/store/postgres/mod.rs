@@ -1,6 +1,7 @@
 //! The store in Postgres: any number of servers and workers.
 
 mod listen;
+mod outbox;
 #[cfg(test)]
 mod plans;
 mod prune;
@@ -10,6 +11,7 @@ mod tokens;
 
 pub(super) use server::Server;
 
+use super::pool::{in_queue, tell_of};
 use super::steps::{Access, Database};
 use super::tx::{Abandoned, Bus, Open, Tx, within};
 use super::{StoreError, StoreResult, schema};
@@ -45,6 +47,8 @@ pub struct PostgresOptions {
     pub acquire_timeout: Duration,
     /// How long one statement may take, before the database is unavailable.
     pub statement_timeout: Duration,
+    /// The most queued runs of one principal; none for no limit.
+    pub max_queued_runs: Option<u32>,
 }
 
 impl Default for PostgresOptions {
@@ -53,6 +57,7 @@ impl Default for PostgresOptions {
             max_connections: 10,
             acquire_timeout: Duration::from_secs(5),
             statement_timeout: Duration::from_secs(30),
+            max_queued_runs: None,
         }
     }
 }
@@ -61,6 +66,7 @@ impl Default for PostgresOptions {
 pub struct PostgresStore {
     pool: PgPool,
     server: Arc<Server>,
+    max_queued_runs: Option<u32>,
     bus: Bus,
     listener: JoinHandle<()>,
 }
@@ -95,7 +101,7 @@ impl PostgresStore {
         let bus = Bus::new();
         let listener = tokio::spawn(listen::forward(connect.clone(), bus.clone()));
         let server = Arc::new(Server { connect, limit: options.statement_timeout + GRACE });
-        Ok(Self { pool, server, bus, listener })
+        Ok(Self { pool, server, max_queued_runs: options.max_queued_runs, bus, listener })
     }
 
     /// Applies the migrations, under a lock of the database; without a limit of time, since a later one may have much to
@@ -159,11 +165,13 @@ impl Database for PostgresStore {
             Access::Read => "begin isolation level repeatable read read only",
             Access::Write => "begin isolation level read committed",
         };
-        let connection = Abandoned(Some(self.pool.acquire().await?));
+        let connection = Abandoned(Some(in_queue(self.pool.acquire()).await?));
+        tell_of(&self.pool);
         let mut tx = Tx::new(
             &sql::STATEMENTS,
             Open::Postgres { connection, server: Arc::clone(&self.server) },
             self.bus.clone(),
+            self.max_queued_runs,
         );
         tx.execute(begin, Vec::new()).await?;
         Ok(tx)

@@ -1,5 +1,6 @@
 //! The store in a SQLite file: one serving process, which holds a lock on a file beside it.
 
+mod outbox;
 #[cfg(test)]
 mod plans;
 mod prune;
@@ -7,6 +8,7 @@ mod sql;
 mod tokens;
 
 use super::error::file_error;
+use super::pool::{in_queue, tell_of};
 use super::steps::{Access, Database};
 use super::tx::{Bus, Open, Tx};
 use super::{StoreError, StoreResult, schema};
@@ -24,6 +26,10 @@ use std::time::Duration;
 static MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
 
 /// Holders of leases are dead once their process has let go of the file's lock, so every lease ends at the start.
+/// What a dead process had in hand.
+const HAND_BACK_MESSAGES: &str =
+    "update outbox set token = null, due_at = ?1 where state = 'pending' and token is not null";
+
 const END_ALL_LEASES: &str =
     "update runs set lease_until = ?1 where state in ('running', 'committing') and lease_until > ?1";
 
@@ -39,11 +45,13 @@ pub struct SqliteOptions {
     pub wait: Duration,
     /// The clock of leases and times.
     pub clock: Clock,
+    /// The most queued runs of one principal; none for no limit.
+    pub max_queued_runs: Option<u32>,
 }
 
 impl Default for SqliteOptions {
     fn default() -> Self {
-        Self { read_connections: 4, wait: Duration::from_secs(30), clock: Arc::new(Utc::now) }
+        Self { read_connections: 4, wait: Duration::from_secs(30), clock: Arc::new(Utc::now), max_queued_runs: None }
     }
 }
 
@@ -62,6 +70,7 @@ pub struct SqliteStore {
     writer: Option<SqlitePool>,
     readers: SqlitePool,
     clock: Clock,
+    max_queued_runs: Option<u32>,
     bus: Bus,
     /// Unlocked when it is dropped, last of all.
     _lock: Option<File>,
@@ -90,10 +99,12 @@ impl SqliteStore {
         let migrated = schema::migrator(&MIGRATIONS).run(&writer).await;
         migrated.map_err(|error| StoreError::from_migration(error, &path.display()))?;
         let readers = pool(options.read_connections, &options).connect_with(connect.pragma("query_only", "on")).await?;
-        let (now, clock) = ((options.clock)().timestamp_micros(), options.clock);
-        let store = Self { writer: Some(writer.clone()), readers, clock, bus: Bus::new(), _lock: Some(lock) };
+        let now = (options.clock)().timestamp_micros();
+        let store = Self::over(Some(writer.clone()), readers, options, Some(lock));
         store.check_schema().await?;
-        sqlx::query(END_ALL_LEASES).bind(now).execute(&writer).await?;
+        for at_start in [END_ALL_LEASES, HAND_BACK_MESSAGES] {
+            sqlx::query(at_start).bind(now).execute(&writer).await?;
+        }
         Ok(store)
     }
 
@@ -121,7 +132,7 @@ impl SqliteStore {
             return Self::open(path, options).await;
         }
         let readers = pool(1, &options).connect_with(connect.pragma("query_only", "on")).await?;
-        let store = Self { writer: Some(writer), readers, clock: options.clock, bus: Bus::new(), _lock: None };
+        let store = Self::over(Some(writer), readers, options, None);
         store.check_schema().await?;
         Ok(store)
     }
@@ -136,7 +147,7 @@ impl SqliteStore {
         let options = SqliteOptions::default();
         let connect = SqliteConnectOptions::new().filename(path).read_only(true).busy_timeout(options.wait);
         let readers = pool(1, &options).connect_with(connect).await?;
-        let store = Self { writer: None, readers, clock: options.clock, bus: Bus::new(), _lock: None };
+        let store = Self::over(None, readers, options, None);
         store.check_schema().await?;
         Ok(store)
     }
@@ -149,6 +160,11 @@ impl SqliteStore {
         Ok(())
     }
 
+    fn over(writer: Option<SqlitePool>, readers: SqlitePool, options: SqliteOptions, lock: Option<File>) -> Self {
+        let SqliteOptions { clock, max_queued_runs, .. } = options;
+        Self { writer, readers, clock, max_queued_runs, bus: Bus::new(), _lock: lock }
+    }
+
     async fn check_schema(&self) -> StoreResult<()> {
         schema::check(&mut self.begin(Access::Read).await?, &MIGRATIONS).await
     }
@@ -158,14 +174,16 @@ impl SqliteStore {
 impl Database for SqliteStore {
     async fn begin(&self, access: Access) -> StoreResult<Tx> {
         let tx = match (access, &self.writer) {
-            (Access::Read, _) => self.readers.begin().await?,
+            (Access::Read, _) => in_queue(self.readers.begin()).await?,
             // At once a writer: a reader that becomes one may find that its snapshot is too old.
-            (Access::Write, Some(writer)) => writer.begin_with("begin immediate").await?,
+            (Access::Write, Some(writer)) => in_queue(writer.begin_with("begin immediate")).await?,
             (Access::Write, None) => {
                 return Err(StoreError::Setup("the database was opened to be read, not to be served".to_owned()));
             }
         };
-        Ok(Tx::new(&sql::STATEMENTS, Open::Sqlite { tx, clock: self.clock.clone() }, self.bus.clone()))
+        tell_of(&self.readers);
+        let open = Open::Sqlite { tx, clock: self.clock.clone() };
+        Ok(Tx::new(&sql::STATEMENTS, open, self.bus.clone(), self.max_queued_runs))
     }
 
     fn bus(&self) -> &Bus {

@@ -3,6 +3,7 @@
 //! `indexed by` keeps the planner from walking through all the runs that ended, which it cannot know are most, and `cross join`
 //! from walking through a whole history where it is to look up the last changes, which are few.
 
+use super::outbox::OUTBOX;
 use crate::store::statements::Statements;
 
 /// A listing of summaries, newest first, over the index of what narrows it.
@@ -43,6 +44,8 @@ macro_rules! list {
 pub(in crate::store) const STATEMENTS: Statements = Statements {
     oldest_schema: r"select oldest_schema from meta",
     tokens: super::tokens::TOKENS,
+    put_pulse: r"insert into pulse (id, at) values (?1, ?2)",
+    remove_pulse: r"delete from pulse where id = ?1",
     identity: r"select database_id, warehouse_id from meta",
     bind_warehouse: r"update meta set warehouse_id = ?1 where warehouse_id is null",
     share_pipeline: r"
@@ -72,9 +75,18 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
     insert_run: r"
         insert into runs (
             id, principal, idempotency_key, pipeline, mode, asked, fingerprint, accepted_with, definition, state, sequence,
-            due_at, created_at, priority, not_before
-        ) values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8, 'queued', ?9, ?10, ?11, ?12, ?13)
+            due_at, created_at, priority, not_before, audience
+        ) values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8, 'queued', ?9, ?10, ?11, ?12, ?13, ?14)
         on conflict (principal, idempotency_key) do nothing",
+    join_turns: r"insert into turns (principal) values (?1) on conflict (principal) do nothing",
+    queued_runs: r"
+        select count(*) as queued
+        from (
+            select 1
+            from runs indexed by runs_queued_of_principal
+            where state = 'queued' and principal = (select principal from runs where id = ?1)
+            limit ?2
+        ) as counted",
     insert_scope: r"
         insert into run_partitions (run_id, partition)
         select ?1, value from json_each(?2)",
@@ -153,58 +165,68 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         order by due_at
         limit 1",
     next_run: r"
-        select r.id, r.pipeline
-        from runs r indexed by runs_queued
-        where r.state = 'queued'
-            and r.sequence > 0
-            and r.due_at <= ?1
-            and (?2 is null or r.pipeline = ?2)
-            and r.pipeline not in (select value from json_each(?3))
-            and not exists (
-                select 1
-                from reservations mine
-                where mine.run_id = r.id
-                    and mine.sequence > (
-                        select min(theirs.sequence)
-                        from reservations theirs
-                        where theirs.pipeline = mine.pipeline and theirs.partition = mine.partition
-                    )
-            )
-            and not exists (
-                select 1
-                from runs o indexed by runs_active_full
-                where o.pipeline = r.pipeline
-                    and o.mode = 'full'
-                    and o.state in ('queued', 'running', 'committing')
-                    and o.id <> r.id
-                    and (o.state <> 'queued' or (o.sequence > 0 and o.sequence < r.sequence))
-            )
-            and not exists (
-                select 1
-                from runs o indexed by runs_held
-                where o.state in ('running', 'committing') and o.pipeline = r.pipeline and o.definition <> r.definition
-            )
-            and (r.mode <> 'full' or not exists (
-                select 1
-                from runs o indexed by runs_active
-                where o.pipeline = r.pipeline
-                    and o.state in ('queued', 'running', 'committing')
-                    and o.id <> r.id
-                    and (o.state <> 'queued' or (o.sequence > 0 and o.sequence < r.sequence))
-            ))
-            and not exists (
-                select 1
-                from runs o indexed by runs_active
-                where o.pipeline = r.pipeline
-                    and o.state in ('queued', 'running', 'committing')
-                    and o.state = 'queued'
-                    and o.sequence > 0
-                    and o.sequence < r.sequence
-                    and o.due_at <= ?1
-                    and o.definition <> r.definition
-            )
-        order by r.priority desc, r.sequence
+        select chosen.id, chosen.pipeline
+        from turns t
+        cross join runs chosen on chosen.id = (
+            select r.id
+            from runs r indexed by runs_queued_by_turn
+            where r.principal = t.principal
+                and r.state = 'queued'
+                and r.sequence > 0
+                and r.due_at <= ?1
+                and (?2 is null or r.pipeline = ?2)
+                and r.pipeline not in (select value from json_each(?3))
+                and not exists (
+                    select 1
+                    from reservations mine
+                    where mine.run_id = r.id
+                        and mine.sequence > (
+                            select min(theirs.sequence)
+                            from reservations theirs
+                            where theirs.pipeline = mine.pipeline and theirs.partition = mine.partition
+                        )
+                )
+                and not exists (
+                    select 1
+                    from runs o indexed by runs_active_full
+                    where o.pipeline = r.pipeline
+                        and o.mode = 'full'
+                        and o.state in ('queued', 'running', 'committing')
+                        and o.id <> r.id
+                        and (o.state <> 'queued' or (o.sequence > 0 and o.sequence < r.sequence))
+                )
+                and not exists (
+                    select 1
+                    from runs o indexed by runs_held
+                    where o.state in ('running', 'committing') and o.pipeline = r.pipeline and o.definition <> r.definition
+                )
+                and (r.mode <> 'full' or not exists (
+                    select 1
+                    from runs o indexed by runs_active
+                    where o.pipeline = r.pipeline
+                        and o.state in ('queued', 'running', 'committing')
+                        and o.id <> r.id
+                        and (o.state <> 'queued' or (o.sequence > 0 and o.sequence < r.sequence))
+                ))
+                and not exists (
+                    select 1
+                    from runs o indexed by runs_active
+                    where o.pipeline = r.pipeline
+                        and o.state in ('queued', 'running', 'committing')
+                        and o.state = 'queued'
+                        and o.sequence > 0
+                        and o.sequence < r.sequence
+                        and o.due_at <= ?1
+                        and o.definition <> r.definition
+                )
+            order by r.priority desc, r.sequence
+            limit 1
+        )
+        order by t.taken, t.principal
         limit 1",
+    take_turn: r"
+        update turns set taken = (select max(taken) + 1 from turns)
+        where principal = (select principal from runs where id = ?1)",
     fail_unreadable: r"
         update runs set
             state = 'failed', cancel_requested = false, claim_token = null, lease_until = null, progress = null,
@@ -214,7 +236,10 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         update runs set claim_token = null, lease_until = ?2, due_at = ?2
         where id = ?1 and state = 'committing'",
     insert_attempt: r"insert into attempts (run_id, number, worker, token, started_at) values (?1, ?2, ?3, ?4, ?5)",
-    end_open_attempt: r"update attempts set ended_at = ?2, outcome = ?3, error = ?4 where run_id = ?1 and ended_at is null",
+    end_open_attempt: r"
+        update attempts set ended_at = ?2, outcome = ?3, error = ?4
+        where run_id = ?1 and ended_at is null
+        returning number",
     attempt_outcome: r"select outcome from attempts where run_id = ?1 and token = ?2",
     publish_failures: r"
         select count(*) as failures
@@ -409,10 +434,27 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
     queue_depth: r"
         select
             count(*) filter (where state = 'queued') as queued,
+            count(*) filter (where state = 'queued' and not_before > ?1) as scheduled,
             count(*) filter (where state = 'running') as running,
             count(*) filter (where state = 'committing') as committing,
             min(due_at) filter (where state = 'queued' and due_at <= ?1) as oldest_due
-        from runs indexed by runs_active
+        from runs
         where state in ('queued', 'running', 'committing')",
+    outbox: OUTBOX,
+    pipeline_depths: r"
+        select
+            known.pipeline,
+            coalesce(due.runs, 0) as due,
+            due.oldest as oldest_due,
+            (
+                select max(ended_at) from runs where runs.pipeline = known.pipeline and state = 'succeeded'
+            ) as last_success
+        from (select distinct pipeline from definitions) as known
+        left join (
+            select pipeline, count(*) as runs, min(due_at) as oldest from runs
+            where state = 'queued' and due_at <= ?1
+            group by pipeline
+        ) as due on due.pipeline = known.pipeline
+        order by known.pipeline",
     prune: super::prune::STATEMENTS,
 };

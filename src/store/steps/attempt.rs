@@ -1,10 +1,11 @@
-//! What a worker says of its attempt before the decision.
+//! What a worker says of its attempt before the decision, and how attempts end.
 
-use super::{lock, save};
+use super::{lock, outbox, save};
 use crate::run::{AttemptOutcome, ClaimToken, Progress, RunError, RunId, State};
 use crate::store::head::after;
 use crate::store::tx::{Tx, json, values};
 use crate::store::{Change, Ended, Fenced, Renewal, StoreError, StoreResult, rows};
+use crate::telemetry::{METRIC_ATTEMPTS, METRIC_RETRIES};
 use chrono::{DateTime, Utc};
 use std::time::Duration;
 
@@ -41,8 +42,20 @@ pub(super) async fn end(tx: &mut Tx, id: RunId, token: ClaimToken, ended: &Ended
         tx.execute(tx.sql.save_quarantine, values![id, json(quarantine)?]).await?;
     }
     save(tx, &head).await?;
+    if head.state == State::Queued {
+        let reason = match &ended.error {
+            Some(error) => error.class.as_str(),
+            None => ended.outcome.as_str(),
+        };
+        queued_again(tx, reason);
+    }
     tx.announce(Change::Queue);
     Ok(Fenced::Done)
+}
+
+/// Counts a run that is queued again.
+pub(super) fn queued_again(tx: &mut Tx, reason: &'static str) {
+    tx.count(metrics::counter!(METRIC_RETRIES, "reason" => reason));
 }
 
 /// Ends the attempt that goes on.
@@ -54,8 +67,10 @@ pub(super) async fn close(
     error: Option<&RunError>,
 ) -> StoreResult<()> {
     let row = values![id, now, outcome.as_str(), rows::optional_json(error)?];
-    tx.execute(tx.sql.end_open_attempt, row).await?;
-    Ok(())
+    let Some(row) = tx.optional(tx.sql.end_open_attempt, row).await? else { return Ok(()) };
+    let class = error.map_or("none", |error| error.class.as_str());
+    tx.count(metrics::counter!(METRIC_ATTEMPTS, "outcome" => outcome.as_str(), "class" => class));
+    outbox::attempt_ended(tx, id, row.small_count("number")?, (outcome, error), now).await
 }
 
 /// Whether the token's attempt ended so already: then the answer to that call was lost, and this is its repeat.

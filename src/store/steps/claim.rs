@@ -1,7 +1,7 @@
 //! Who works on what: lost workers are taken over, committing runs are resumed, queued runs are started.
 
-use super::attempt::close;
-use super::{due, lock, read, save};
+use super::attempt::{close, queued_again};
+use super::{due, lock, outbox, read, save};
 use crate::run::{AttemptOutcome, FailureClass, RunError, RunId, State};
 use crate::store::head::Head;
 use crate::store::tx::{Tx, json, values};
@@ -55,6 +55,9 @@ pub(super) async fn take_over_lost(
         head.end_attempt(&ended, now);
         close(tx, head.id, now, AttemptOutcome::Lost, None).await?;
         save(tx, &head).await?;
+        if head.state == State::Queued {
+            queued_again(tx, AttemptOutcome::Lost.as_str());
+        }
         tx.announce(Change::Queue);
     }
     Ok(())
@@ -140,6 +143,7 @@ async fn start(
             // Again: those that it waited for may have ended since.
             let now = tx.now().await?;
             head.start(request.token, now, request.lease);
+            tx.execute(tx.sql.take_turn, values![head.id]).await?;
             return hand_over(tx, &head, request, now).await.map(Some);
         }
     }
@@ -154,6 +158,7 @@ pub(super) async fn give_up_unreadable(tx: &mut Tx, id: RunId, why: &str) -> Sto
     if tx.execute(tx.sql.fail_unreadable, values![id, now, json(&error)?]).await? > 0 {
         close(tx, id, now, AttemptOutcome::Failed, Some(&error)).await?;
         tx.execute(tx.sql.release_scope, values![id]).await?;
+        outbox::run_ended(tx, id).await?;
         tx.announce(Change::Run(id));
         tx.announce(Change::Queue);
     } else {
@@ -167,6 +172,7 @@ async fn hand_over(tx: &mut Tx, head: &Head, request: &ClaimRequest, now: DateTi
     let attempt = values![head.id, head.attempts, request.worker.as_str(), request.token, now];
     tx.execute(tx.sql.insert_attempt, attempt).await?;
     save(tx, head).await?;
+    outbox::attempt_started(tx, head.id, head.attempts, now).await?;
     let (mut decided, mut publish_failures) = (None, 0);
     if let (State::Committing, Some(token)) = (head.state, head.decided_token) {
         let partitions = tx.rows(tx.sql.run_partitions, values![head.id]).await?;

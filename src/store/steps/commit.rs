@@ -1,6 +1,6 @@
 //! Decide, publish, finish: the steps of a committing run.
 
-use super::attempt::{close, ended_before};
+use super::attempt::{close, ended_before, queued_again};
 use super::submit::{undecide, unmet_since};
 use super::{lock, read, save};
 use crate::partition::PartitionKey;
@@ -95,6 +95,7 @@ pub(super) async fn staging_lost(
     close(tx, id, now, AttemptOutcome::StagingLost, None).await?;
     save(tx, &head).await?;
     undecide(tx, id, head.mode).await?;
+    queued_again(tx, AttemptOutcome::StagingLost.as_str());
     tx.announce(Change::Queue);
     Ok(Fenced::Done)
 }

@@ -3,18 +3,24 @@
 mod attempt;
 mod claim;
 mod commit;
+mod counted;
 mod due;
+mod outbox;
 mod prune;
+mod pulse;
 mod read;
 mod submit;
 mod tokens;
+
+pub use counted::FENCED_STEPS;
 
 use super::head::Head;
 use super::tx::{Bus, Tx, values};
 use super::{
     AsOf, Begun, Cancelled, Change, ClaimRequest, Claimed, Decision, Ended, EndedAt, Fenced, Glance, KnownKey, Listing,
-    NewRun, NewToken, PartitionFilter, Prunable, QueueDepth, Renewal, Retried, RunFilter, RunStore, StagingVerdict,
-    StoreError, StoreResult, StoredDefinition, Submitted, TokenStore, Tokens, rows, schema,
+    Message, MessageClaim, NewRun, NewToken, OutboxDepth, PartitionFilter, Prunable, QueueDepth, Renewal, Retried,
+    RunFilter, RunStore, StagingVerdict, StoreError, StoreResult, StoredDefinition, Submitted, TokenStore, Tokens,
+    Tried, rows, schema,
 };
 use crate::access::{TokenId, TokenRecord};
 use crate::partition::PartitionKey;
@@ -22,6 +28,7 @@ use crate::run::{
     AttemptOutcome, CatalogEntry, ClaimToken, DefinitionHash, HistoryEntry, IdempotencyKey, Principal, Progress,
     QuarantineFile, Run, RunError, RunId, RunSummary, Scope, State,
 };
+use crate::telemetry::METRIC_RUNS_ENDED;
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use sqlx::migrate::Migrator;
@@ -59,12 +66,18 @@ macro_rules! step {
     ($store:expr, $access:ident, |$tx:ident| $step:expr) => {{
         let mut tries = 0;
         loop {
-            let mut transaction = $store.begin(Access::$access).await?;
-            let $tx = &mut transaction;
-            let done = match $step.await {
-                Ok(answer) => transaction.commit().await.map(|()| answer),
+            let counted = counted::Transaction::begins(Access::$access);
+            let done = match $store.begin(Access::$access).await {
+                Ok(mut transaction) => {
+                    let $tx = &mut transaction;
+                    match $step.await {
+                        Ok(answer) => transaction.commit().await.map(|()| answer),
+                        Err(error) => Err(error),
+                    }
+                }
                 Err(error) => Err(error),
             };
+            counted.ended(done.as_ref().err());
             match done {
                 Err(error) if error.is_conflict() && tries < CONFLICT_RETRIES => tries += 1,
                 done => break done,
@@ -80,7 +93,7 @@ impl<D: Database> RunStore for D {
     }
 
     async fn ping(&self) -> StoreResult<()> {
-        step!(self, Read, |tx| schema::still_accepts(tx, self.migrations()))
+        step!(self, Write, |tx| pulse::write(tx, self.migrations()))
     }
 
     async fn database_id(&self) -> StoreResult<Uuid> {
@@ -135,23 +148,23 @@ impl<D: Database> RunStore for D {
     }
 
     async fn renew(&self, id: RunId, token: ClaimToken, lease: Duration, progress: &Progress) -> StoreResult<Renewal> {
-        step!(self, Write, |tx| attempt::renew(tx, id, token, lease, progress))
+        counted::renewal(step!(self, Write, |tx| attempt::renew(tx, id, token, lease, progress)))
     }
 
     async fn begin_commit(&self, id: RunId, token: ClaimToken, decision: &Decision) -> StoreResult<Begun> {
-        step!(self, Write, |tx| commit::begin(tx, id, token, decision))
+        counted::begun(step!(self, Write, |tx| commit::begin(tx, id, token, decision)))
     }
 
     async fn may_publish(&self, id: RunId, token: ClaimToken) -> StoreResult<Fenced> {
-        step!(self, Write, |tx| commit::may_publish(tx, id, token))
+        counted::fenced("publish", step!(self, Write, |tx| commit::may_publish(tx, id, token)))
     }
 
     async fn finish(&self, id: RunId, token: ClaimToken) -> StoreResult<Fenced> {
-        step!(self, Write, |tx| commit::finish(tx, id, token))
+        counted::fenced("finish", step!(self, Write, |tx| commit::finish(tx, id, token)))
     }
 
     async fn end_attempt(&self, id: RunId, token: ClaimToken, ended: &Ended) -> StoreResult<Fenced> {
-        step!(self, Write, |tx| attempt::end(tx, id, token, ended))
+        counted::fenced("end", step!(self, Write, |tx| attempt::end(tx, id, token, ended)))
     }
 
     async fn postpone_publish(
@@ -162,11 +175,11 @@ impl<D: Database> RunStore for D {
         outcome: AttemptOutcome,
         error: Option<&RunError>,
     ) -> StoreResult<Fenced> {
-        step!(self, Write, |tx| commit::postpone(tx, id, token, delay, outcome, error))
+        counted::fenced("postpone", step!(self, Write, |tx| commit::postpone(tx, id, token, delay, outcome, error)))
     }
 
     async fn staging_lost(&self, id: RunId, token: ClaimToken, live: &[PartitionKey]) -> StoreResult<Fenced> {
-        step!(self, Write, |tx| commit::staging_lost(tx, id, token, live))
+        counted::fenced("staging_lost", step!(self, Write, |tx| commit::staging_lost(tx, id, token, live)))
     }
 
     async fn cancel(&self, id: RunId) -> StoreResult<Cancelled> {
@@ -234,6 +247,18 @@ impl<D: Database> RunStore for D {
     async fn queue_depth(&self) -> StoreResult<QueueDepth> {
         step!(self, Read, |tx| read::queue_depth(tx))
     }
+
+    async fn claim_message(&self, request: &MessageClaim) -> StoreResult<Option<Message>> {
+        step!(self, Write, |tx| outbox::claim(tx, request))
+    }
+
+    async fn message_tried(&self, id: Uuid, token: Uuid, tried: &Tried) -> StoreResult<Fenced> {
+        step!(self, Write, |tx| outbox::tried(tx, id, token, tried))
+    }
+
+    async fn outbox_depth(&self) -> StoreResult<OutboxDepth> {
+        step!(self, Read, |tx| outbox::depth(tx))
+    }
 }
 
 #[async_trait]
@@ -289,11 +314,15 @@ async fn lock(tx: &mut Tx, id: RunId) -> StoreResult<Option<Head>> {
     tx.optional(tx.sql.lock_run, values![id]).await?.as_ref().map(rows::head).transpose()
 }
 
-/// Writes the control state back and tells the waiters of the run. A run that ended lets go of its partitions.
+/// Writes the control state back and tells the waiters of the run. A run that ended lets go of its partitions, and those who are
+/// to be told of it will be: nothing but this and [`claim::give_up_unreadable`] ends a run.
 async fn save(tx: &mut Tx, head: &Head) -> StoreResult<()> {
     tx.execute(tx.sql.save_run, rows::head_values(head)?).await?;
     if head.state.is_ended() {
         tx.execute(tx.sql.release_scope, values![head.id]).await?;
+        outbox::run_ended(tx, head.id).await?;
+        let (pipeline, outcome) = (head.pipeline.clone(), head.state.as_str());
+        tx.count(metrics::counter!(METRIC_RUNS_ENDED, "pipeline" => pipeline, "outcome" => outcome));
     }
     tx.announce(Change::Run(head.id));
     Ok(())

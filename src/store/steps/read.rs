@@ -1,5 +1,6 @@
 //! What is asked and changes nothing. Each answer is from one snapshot.
 
+use super::outbox;
 use crate::partition::PartitionKey;
 use crate::run::{
     CatalogEntry, ClaimToken, DefinitionHash, HistoryEntry, Quarantine, QuarantineFile, Run, RunId, RunSummary, Scope,
@@ -7,8 +8,8 @@ use crate::run::{
 };
 use crate::store::tx::{Tx, json, values};
 use crate::store::{
-    AsOf, Glance, Listing, PartitionFilter, QueueDepth, RunFilter, StagingVerdict, StoreError, StoreResult,
-    StoredDefinition, rows,
+    AsOf, Glance, Listing, PartitionFilter, PipelineDepth, QueueDepth, RunFilter, StagingVerdict, StoreError,
+    StoreResult, StoredDefinition, rows,
 };
 use chrono::{DateTime, Utc};
 use serde::Deserialize;
@@ -55,6 +56,7 @@ pub(super) async fn run(tx: &mut Tx, id: RunId) -> StoreResult<Option<Run>> {
     for partition in &mut run.partitions {
         partition.superseded_by = superseded.remove(&partition.partition);
     }
+    run.deliveries = outbox::deliveries(tx, id).await?;
     Ok(Some(run))
 }
 
@@ -291,10 +293,22 @@ pub(super) async fn quarantine_verdicts(tx: &mut Tx, files: &[QuarantineFile]) -
 pub(super) async fn queue_depth(tx: &mut Tx) -> StoreResult<QueueDepth> {
     let now = tx.now().await?;
     let row = tx.one(tx.sql.queue_depth, values![now]).await?;
-    Ok(QueueDepth {
+    let waiting = |due: Option<DateTime<Utc>>| due.and_then(|due| (now - due).to_std().ok());
+    let mut depth = QueueDepth {
         queued: row.count("queued")?,
+        scheduled: row.count("scheduled")?,
         running: row.count("running")?,
         committing: row.count("committing")?,
-        oldest_due: row.optional_time("oldest_due")?.and_then(|due| (now - due).to_std().ok()),
-    })
+        oldest_due: waiting(row.optional_time("oldest_due")?),
+        pipelines: Vec::new(),
+    };
+    for row in tx.rows(tx.sql.pipeline_depths, values![now]).await? {
+        depth.pipelines.push(PipelineDepth {
+            pipeline: row.text("pipeline")?,
+            due: row.count("due")?,
+            oldest_due: waiting(row.optional_time("oldest_due")?),
+            last_success: row.optional_time("last_success")?,
+        });
+    }
+    Ok(depth)
 }

@@ -1,5 +1,6 @@
 //! What requests do to runs: submit, cancel, retry.
 
+use super::attempt::queued_again;
 use super::{due, lock, read, save};
 use crate::partition::PartitionKey;
 use crate::run::{Asked, DefinitionHash, IdempotencyKey, Mode, OnOverlap, Principal, RowCounts, RunId, Unmet};
@@ -34,6 +35,7 @@ pub(super) async fn submit(tx: &mut Tx, run: &NewRun) -> StoreResult<Submitted> 
     let now = tx.now().await?;
     due::take_numbers(tx, &run.asked.pipeline, now).await?;
     put_definition(tx, &run.definition, now).await?;
+    tx.execute(tx.sql.join_turns, values![run.principal.0.as_str()]).await?;
     let (sequence, due_at) = due::place(tx, &run.asked, now).await?;
     let row = values![
         run.id,
@@ -49,6 +51,7 @@ pub(super) async fn submit(tx: &mut Tx, run: &NewRun) -> StoreResult<Submitted> 
         now,
         i64::from(run.asked.priority),
         run.asked.not_before,
+        (!run.audience.is_nobody()).then(|| json(&run.audience)).transpose()?,
     ];
     if tx.execute(tx.sql.insert_run, row).await? == 0 {
         tx.undo();
@@ -71,6 +74,10 @@ pub(super) async fn submit(tx: &mut Tx, run: &NewRun) -> StoreResult<Submitted> 
         if !in_the_way.is_empty() {
             tx.undo();
             return Ok(Submitted::Overlaps(in_the_way));
+        }
+        if let Some(limit) = one_too_many(tx, run.id).await? {
+            tx.undo();
+            return Ok(Submitted::TooManyQueued(limit));
         }
         tx.announce(Change::Queue);
     }
@@ -174,6 +181,11 @@ pub(super) async fn retry(
         tx.undo();
         return Ok(Retried::Overlaps(in_the_way));
     }
+    if let Some(limit) = one_too_many(tx, id).await? {
+        tx.undo();
+        return Ok(Retried::TooManyQueued(limit));
+    }
+    queued_again(tx, "request");
     tx.announce(Change::Queue);
     Ok(Retried::Queued)
 }
@@ -197,6 +209,14 @@ async fn in_the_way(tx: &mut Tx, id: RunId, on_overlap: OnOverlap) -> StoreResul
     }
     let rows = tx.rows(tx.sql.overlapping_runs, values![id, MAX_IN_THE_WAY]).await?;
     rows.iter().map(|row| row.id("id").map(RunId)).collect()
+}
+
+/// The limit, where this queued run is one more of its principal than it lets. Submissions at the very same moment do not see each
+/// other: of several servers each connection may let one more in.
+async fn one_too_many(tx: &mut Tx, id: RunId) -> StoreResult<Option<u32>> {
+    let Some(limit) = tx.max_queued_runs else { return Ok(None) };
+    let queued = tx.one(tx.sql.queued_runs, values![id, i64::from(limit) + 1]).await?.count("queued")?;
+    Ok((queued > u64::from(limit)).then_some(limit))
 }
 
 /// Takes back what was decided, and the report with it. The scope of `full` is unknown again.

@@ -185,7 +185,14 @@ async fn while_it_is_away_every_request_is_answered_soon(
         for answer in [answers.0, answers.1, answers.2, answers.3] {
             unavailable(&answer);
         }
-        let ready = in_time(bed.server.get("/readyz")).await;
+        // A good answer is given again for a second.
+        let end = Instant::now() + AN_ANSWER;
+        let ready = loop {
+            let ready = in_time(bed.server.get("/readyz")).await;
+            if ready.status != 200 || Instant::now() > end {
+                break ready;
+            }
+        };
         assert_eq!((ready.status, ready.header("retry-after")), (503, "1"), "{ready:?}");
         assert!(ready.json()["detail"].as_str().unwrap().starts_with("database: "), "{ready:?}");
         let since = Instant::now();

@@ -71,6 +71,7 @@ async fn succeeded_by(lease: Duration, hangs: bool) -> (Place, Arc<LosingStore>,
             shutdown_grace: Duration::from_secs(10),
         },
         probe: Arc::new(NoProbe),
+        pulse: refrain::worker::Pulse::default(),
     };
     let shutdown = CancellationToken::new();
     let working = tokio::spawn(worker.run(shutdown.clone()));

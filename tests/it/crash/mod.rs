@@ -14,6 +14,7 @@ mod quarantine;
 mod restored;
 mod sweep;
 mod unmounted;
+mod webhooks;
 mod zombies;
 
 use crate::service::{Place, Server, Shape, Store, month_of_trips, trips_of, trips_pipeline};
@@ -142,7 +143,12 @@ fn process_state(pid: Pid) -> Option<char> {
     stat.rsplit_once(") ")?.1.chars().next().filter(|state| *state != 'Z')
 }
 
-async fn stopped(server: &Server) {
+/// Whether a process has ended, or is a child that only waits to be asked how.
+pub(crate) fn has_ended(pid: Pid) -> bool {
+    process_state(pid).is_none()
+}
+
+pub(crate) async fn stopped(server: &Server) {
     until("the server is stopped", || process_state(server.pid()) == Some('T')).await;
 }
 

@@ -59,8 +59,15 @@ async fn away_and_back(place: &Place, server: &Server, id: &str, old: &Contents,
     assert_eq!(tree(&root), [""; 0], "{step}: something is made where no warehouse is");
     assert_eq!(tree(&away), before, "{step}: nor is anything done elsewhere");
     assert_eq!(&catalogued(place).await, old, "{step}");
-    let ready = server.get("/readyz").await;
-    assert!(ready.status == 503 && ready.body.contains("holds no warehouse"), "{step}: {ready:?}");
+    let end = Instant::now() + Duration::from_secs(30);
+    loop {
+        let ready = server.get("/readyz").await;
+        if ready.status == 503 && ready.body.contains("holds no warehouse") {
+            break;
+        }
+        assert!(Instant::now() < end, "{step}: {ready:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     fs::remove_dir(&root).unwrap();
     fs::rename(&away, &root).unwrap();
 }

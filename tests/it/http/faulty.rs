@@ -10,8 +10,9 @@ use refrain::run::{
 };
 use refrain::store::{
     AsOf, Begun, Cancelled, Change, ClaimRequest, Claimed, Decision, Ended, EndedAt, Fenced, Glance, KnownKey, Listing,
-    NewRun, NewToken, PartitionFilter, Prunable, QueueDepth, Renewal, Retried, RunFilter, RunStore, StagingVerdict,
-    StoreError, StoreResult, StoredDefinition, Submitted, TokenStore, Tokens,
+    Message, MessageClaim, NewRun, NewToken, OutboxDepth, PartitionFilter, Prunable, QueueDepth, Renewal, Retried,
+    RunFilter, RunStore, StagingVerdict, StoreError, StoreResult, StoredDefinition, Submitted, TokenStore, Tokens,
+    Tried,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -271,6 +272,18 @@ impl RunStore for FaultyStore {
     }
 
     async fn queue_depth(&self) -> StoreResult<QueueDepth> {
+        unreachable!()
+    }
+
+    async fn claim_message(&self, _: &MessageClaim) -> StoreResult<Option<Message>> {
+        unreachable!()
+    }
+
+    async fn message_tried(&self, _: Uuid, _: Uuid, _: &Tried) -> StoreResult<Fenced> {
+        unreachable!()
+    }
+
+    async fn outbox_depth(&self) -> StoreResult<OutboxDepth> {
         unreachable!()
     }
 }

@@ -6,7 +6,8 @@ use axum::body::{Body, Bytes};
 use axum::http::{Method, Request, StatusCode};
 use futures::stream;
 use metrics_exporter_prometheus::PrometheusBuilder;
-use refrain::http::{Check, Limits, METRIC_REQUESTS, Watches, router};
+use refrain::http::{Check, Limits, Watches, router};
+use refrain::telemetry::{METRIC_REQUESTS, Metrics};
 use rstest::rstest;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -204,7 +205,7 @@ async fn readiness_is_all_of_its_checks() {
 async fn requests_are_counted_by_route_and_status() {
     let mut app = App::new().await;
     let recorder = PrometheusBuilder::new().build_recorder();
-    app.api.metrics = recorder.handle();
+    app.api.metrics = Metrics::of(recorder.handle());
     let router = router(app.api.clone());
     let _here = metrics::set_default_local_recorder(&recorder);
     for path in ["/runs/a", "/runs/b", "/nowhere"] {

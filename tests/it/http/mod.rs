@@ -6,7 +6,9 @@ mod client;
 mod data;
 mod docs;
 mod events;
+mod fair;
 mod faulty;
+mod gate;
 mod hostile;
 mod layers;
 mod options;
@@ -17,6 +19,7 @@ mod replay;
 mod runs;
 mod spec;
 mod submit;
+mod webhooks;
 mod worker;
 
 pub(crate) use data::Shelf;
@@ -28,9 +31,11 @@ use chrono::{DateTime, TimeZone, Utc};
 use http_body_util::BodyExt;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use refrain::fault::Faults;
-use refrain::http::{Api, Check, Gate, Limits, Pipelines, Watches, router};
+use refrain::http::{Api, Check, Fairness, Gate, Limits, Pipelines, Watches, router};
+use refrain::notify::Audiences;
 use refrain::pipeline;
 use refrain::store::{RunStore, SqliteOptions, SqliteStore, TokenStore};
+use refrain::telemetry::Metrics;
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use tempfile::TempDir;
@@ -128,13 +133,15 @@ impl App {
             gate: Gate::new(Arc::clone(&store) as Arc<dyn TokenStore>, Gate::FRESH_FOR, true),
             watches: Watches::new(Arc::clone(&store), limits.max_event_streams),
             files: shelf.clone(),
+            audiences: Audiences::default(),
             pipelines: watch::channel(Arc::new(parsed(pipelines))).1,
+            fairness: Fairness::new(&limits),
             limits,
             readiness: Arc::new(move || {
                 let checks = seen.lock().unwrap().clone();
                 Box::pin(async move { checks })
             }),
-            metrics: PrometheusBuilder::new().build_recorder().handle(),
+            metrics: Metrics::of(PrometheusBuilder::new().build_recorder().handle()),
             foresight: plan::foresight(),
             faults: Faults::default(),
             shutdown: CancellationToken::new(),

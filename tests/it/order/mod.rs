@@ -12,8 +12,8 @@ use refrain::engine::{Engine, EngineError, Job, Report};
 use refrain::partition::PartitionKey;
 use refrain::pipeline::{self, Definition};
 use refrain::run::{
-    Asked, AskedPartitions, Fold, IdempotencyKey, Measured, Mode, PartFile, Principal, Progress, RowCounts, Run, RunId,
-    Scalar, Scope, StagedPartition, Totals,
+    Asked, AskedPartitions, Audience, Fold, IdempotencyKey, Measured, Mode, PartFile, Principal, Progress, RowCounts,
+    Run, RunId, Scalar, Scope, StagedPartition, Totals,
 };
 use refrain::store::{Change, NewRun, RunStore, StoredDefinition, Submitted};
 use refrain::table::Warehouse;
@@ -135,6 +135,7 @@ impl Workers {
                 warehouse: warehouse.clone(),
                 settings,
                 probe: Arc::new(NoProbe),
+                pulse: refrain::worker::Pulse::default(),
             };
             tasks.spawn(worker.run(shutdown.clone()));
         }
@@ -196,6 +197,7 @@ fn request(pipeline: &str, partitions: &[&str]) -> NewRun {
             pipeline: pipeline.to_owned(),
             text: definition.text.clone(),
         },
+        audience: Audience::default(),
     }
 }
 

@@ -8,8 +8,10 @@ use axum::http::{Request, StatusCode};
 use futures::FutureExt;
 use http_body_util::BodyExt;
 use metrics_exporter_prometheus::PrometheusBuilder;
-use refrain::http::{Api, Gate, Limits, Watches, router};
+use refrain::http::{Api, Fairness, Gate, Limits, Watches, router};
+use refrain::notify::Audiences;
 use refrain::pipeline::sources::Foreseen;
+use refrain::telemetry::Metrics;
 use serde_json::Value;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -135,10 +137,12 @@ fn api(bed: &Bed, reader: usize) -> Router {
         watches: Watches::new(Arc::clone(&store), 1),
         store,
         files: Arc::new(crate::http::Shelf::default()),
+        audiences: Audiences::default(),
         pipelines: watch::channel(Arc::new([(definition.name.clone(), Arc::new(definition))].into())).1,
+        fairness: Fairness::new(&Limits::default()),
         limits: Limits::default(),
         readiness: Arc::new(|| async { Vec::new() }.boxed()),
-        metrics: PrometheusBuilder::new().build_recorder().handle(),
+        metrics: Metrics::of(PrometheusBuilder::new().build_recorder().handle()),
         shutdown: CancellationToken::new(),
     })
 }

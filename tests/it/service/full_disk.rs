@@ -103,7 +103,7 @@ async fn a_publish_lock_that_cannot_be_written_holds_up_its_table() {
     let run = wait_for_error(&server, &id).await;
     let detail = run["error"]["detail"].as_str().unwrap();
     assert!(run["state"] == "committing" && detail.contains(".locks/trips") && detail.contains(TOO_LARGE), "{run:#}");
-    wait_until_unwell(&server, 200, &[".locks/trips", TOO_LARGE]).await;
+    wait_until_unwell(&server, 503, &["\"warehouse\"", ".locks/trips", TOO_LARGE]).await;
     assert!(server.partitions("trips").await.is_empty() && !place.table("trips").exists(), "nothing is published");
     limit_files(server.pid(), None);
     assert_eq!(server.wait(&id).await["state"], "succeeded");

@@ -81,7 +81,9 @@ impl Server {
             .kill_on_drop(true)
             .spawn()
             .unwrap();
-        Self { process, base: format!("http://127.0.0.1:{port}"), client: client(), log }
+        let is_secured = flags.iter().any(|flag| flag == "--tls-cert-file");
+        let base = format!("{}://127.0.0.1:{port}", if is_secured { "https" } else { "http" });
+        Self { process, base, client: client(), log }
     }
 
     async fn wait_until_ready(&mut self) {
@@ -101,6 +103,11 @@ impl Server {
     /// Where it listens.
     pub(crate) fn url(&self) -> &str {
         &self.base
+    }
+
+    /// The address of the same.
+    pub(crate) fn address(&self) -> &str {
+        self.base.rsplit('/').next().unwrap()
     }
 
     /// What the server wrote.
@@ -200,6 +207,24 @@ impl Server {
         self.try_call(Method::POST, "/runs", Some(key), Some(body.to_string())).await.ok()
     }
 
+    /// Cancels a run, of a server that may die of it.
+    pub(crate) async fn cancel_of_the_dying(&self, id: &str) {
+        let _ = self.try_call(Method::POST, &format!("/runs/{id}/cancel"), None, None).await;
+    }
+
+    /// Waits until it is ready, or dead; whether it is ready.
+    pub(crate) async fn is_ready_or_dead(&self) -> bool {
+        let end = Instant::now() + READY_WITHIN;
+        loop {
+            match self.client.get(format!("{}/readyz", self.base)).send().await {
+                Ok(answer) if answer.status() == StatusCode::OK => return true,
+                _ if crate::crash::has_ended(self.pid()) => return false,
+                _ => assert!(Instant::now() < end, "neither ready nor dead: {}", self.log_tail()),
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
     /// Submits a run that must be accepted; answers its id.
     pub(crate) async fn accept(&self, key: &str, body: &Value) -> String {
         let answer = self.submit(key, body).await;
@@ -257,7 +282,8 @@ pub(super) fn log_folder() -> Option<PathBuf> {
 fn client() -> Client {
     static PROVIDER: Once = Once::new();
     PROVIDER.call_once(|| drop(rustls::crypto::ring::default_provider().install_default()));
-    Client::builder().no_proxy().timeout(Duration::from_secs(60)).build().unwrap()
+    // Whose certificates are taken is for the tests of TLS to say.
+    Client::builder().no_proxy().tls_danger_accept_invalid_certs(true).timeout(Duration::from_secs(60)).build().unwrap()
 }
 
 /// A port that nothing listens on, below those that the kernel hands out for outgoing connections.

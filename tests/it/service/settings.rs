@@ -1,7 +1,7 @@
 //! What the service is told: by flags, variables and files, and by its pipelines' files while it runs.
 
 use super::cli::refrain_with;
-use super::slow::{of_attempts, stopped_engine, stopping, wait_until_unwell};
+use super::slow::{of_attempts, stopped_engine, stopping, wait_until_unwell, wait_until_well};
 use super::{Place, Server, Store, trips_pipeline, write_quarter};
 use rstest::rstest;
 use rustix::process::{Signal, kill_process_group};
@@ -66,7 +66,7 @@ async fn pipelines_are_read_again_when_asked(#[case] store: Store) {
     server.signal(Signal::HUP);
     wait_for_measures(&server, measures).await;
     assert_eq!(server.get("/pipelines/others").await.status, 404);
-    assert_eq!(server.get("/readyz").await.json()["degraded"], false);
+    wait_until_well(&server).await;
     assert!(server.stop().await.success());
 }
 

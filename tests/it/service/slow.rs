@@ -90,6 +90,19 @@ pub(super) async fn wait_until_unwell(server: &Server, status: u16, says: &[&str
     }
 }
 
+/// Waits until readyz says that all is well.
+pub(super) async fn wait_until_well(server: &Server) {
+    let end = Instant::now() + SOON;
+    loop {
+        let ready = server.get("/readyz").await;
+        if ready.status == 200 && ready.json()["degraded"] == false {
+            return;
+        }
+        assert!(Instant::now() < end, "it is not well: {ready:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
 /// Waits until a server, or an engine of it, has stopped itself.
 pub(super) async fn stopped(server: &Server) -> Vec<Engine> {
     let end = Instant::now() + SOON;

@@ -1,7 +1,7 @@
 //! Warehouses that are not right, at start and while the service runs: refused with the reason, never made anew, never
 //! taken for cleared, and taken up again when they are right.
 
-use super::slow::{of_attempts, quick_pipeline, wait_for_error, wait_until_unwell};
+use super::slow::{of_attempts, quick_pipeline, wait_for_error, wait_until_unwell, wait_until_well};
 use super::{MONTHS, Place, Server, Shape, Store, assert_totals, month_of_trips, summed, trips_of};
 use super::{trips_pipeline, write_quarter};
 use rstest::rstest;
@@ -107,7 +107,7 @@ async fn a_run_waits(server: &Server, place: &Place, says: &[&str], put_right: i
     let run = server.wait(&id).await;
     assert_eq!((&run["state"], of_attempts(&run, "outcome")), (&json!("succeeded"), vec!["succeeded"]), "{run:#}");
     assert_totals(&server.partitions("trips").await, &summed(&april));
-    assert_eq!(server.get("/readyz").await.status, 200);
+    wait_until_well(server).await;
     assert_eq!(place.verify().await, None);
 }
 

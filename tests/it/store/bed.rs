@@ -53,6 +53,8 @@ impl Bed {
                               where state in ('queued', 'running', 'committing')";
                 let mut connection = PgConnection::connect_with(connect).await.unwrap();
                 sqlx::query(nearer).bind(duration.as_secs_f64()).execute(&mut connection).await.unwrap();
+                let nearer = "update outbox set due_at = due_at - make_interval(secs => $1) where state = 'pending'";
+                sqlx::query(nearer).bind(duration.as_secs_f64()).execute(&mut connection).await.unwrap();
                 connection.close().await.unwrap();
             }
         }

@@ -3,7 +3,7 @@
 use super::bed::Bed;
 use refrain::partition::PartitionKey;
 use refrain::run::{
-    Asked, AskedPartitions, AttemptOutcome, ClaimToken, Content, Decided, DefinitionHash, FailureClass, Fold,
+    Asked, AskedPartitions, AttemptOutcome, Audience, ClaimToken, Content, Decided, DefinitionHash, FailureClass, Fold,
     ForeignFiles, IdempotencyKey, Measured, Mode, Outcome, PartFile, Previous, Principal, Progress, Quarantine,
     RowCounts, Run, RunError, RunId, Scalar, SourceFile, Stage, State, Totals, Warning,
 };
@@ -36,6 +36,7 @@ pub(crate) fn request(pipeline: &str, idempotency_key: &str, partitions: &[&str]
         idempotency_key: IdempotencyKey::parse(idempotency_key).unwrap(),
         asked: Asked::new(pipeline, mode, AskedPartitions(partitions.iter().map(|p| key(p)).collect())),
         definition: definition(pipeline, 1),
+        audience: Audience::default(),
     }
 }
 

@@ -17,7 +17,9 @@ mod queues;
 mod reading;
 mod sqlite;
 mod submitting;
+mod telling;
 mod tokens;
+mod turns;
 mod waiting;
 
 /// Makes each case a test on both databases.
@@ -75,6 +77,11 @@ conformance! {
         claimers_at_once_never_hold_overlapping_runs,
         numbers_become_visible_in_order,
         a_failed_run_is_not_claimed,
+    }
+    turns {
+        principals_take_turns,
+        a_priority_counts_among_ones_own_runs,
+        a_turn_overtakes_no_run_that_overlaps,
     }
     waiting {
         before_its_time_a_run_is_in_nobodys_way,
@@ -153,6 +160,16 @@ conformance! {
         what_is_not_as_expected_is_not_accepted,
         what_has_changed_since_is_not_decided,
         runs_are_listed_by_label_and_key,
+    }
+    telling {
+        every_end_of_a_run_is_told_once,
+        the_end_of_a_run_that_nobody_works_on_is_told,
+        what_is_told_is_the_run_as_it_was,
+        one_server_has_a_message_in_hand,
+        what_failed_is_due_again_until_it_is_given_up,
+        lineage_is_told_in_order,
+        what_fails_a_run_is_told_as_lineage,
+        nobody_is_told_of_what_nobody_asked_to_be_told_of,
     }
     tokens {
         a_token_is_kept_as_it_was_made,

@@ -232,8 +232,21 @@ pub(crate) async fn the_queue_is_counted(bed: &Bed) {
     decide(bed, &first, vec![decided("p=1", Outcome::Created, 1)]).await;
     bed.pass(LEASE).await;
     let depth = bed.store.queue_depth().await.unwrap();
-    assert_eq!((depth.queued, depth.running, depth.committing), (1, 1, 1));
+    assert_eq!((depth.queued, depth.scheduled, depth.running, depth.committing), (1, 0, 1, 1));
     assert!(depth.oldest_due.unwrap() >= LEASE, "{depth:?}");
+    let [trips] = depth.pipelines.as_slice() else { panic!("{depth:?}") };
+    assert_eq!((trips.pipeline.as_str(), trips.due, trips.oldest_due), ("trips", 1, depth.oldest_due));
+    assert_eq!(trips.last_success, None);
+    finish(bed, &first).await;
+    let (first, mut later) = (run(bed, ids[0]).await, request("other", "later", &["p=1"]));
+    later.asked.not_before = Some(first.created_at + LEASE * 1000);
+    submit(&*bed.store, &later).await;
+    let depth = bed.store.queue_depth().await.unwrap();
+    assert_eq!((depth.queued, depth.scheduled), (2, 1));
+    let of = |depth: &QueueDepth| -> Vec<_> {
+        depth.pipelines.iter().map(|one| (one.pipeline.clone(), one.due, one.last_success)).collect()
+    };
+    assert_eq!(of(&depth), [("other".to_owned(), 0, None), ("trips".to_owned(), 1, first.ended_at)]);
 }
 
 /// The next change that is of this kind; the others are passed over.

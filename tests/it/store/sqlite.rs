@@ -1,9 +1,10 @@
 //! What only SQLite does: the lock of the serving process, the look beside it, the takeover at the start.
 
 use super::make::{claim_request, decided, decision, request, submit};
+use super::telling::anything;
 use super::tokens::token;
 use refrain::run::{AttemptOutcome, Outcome, State};
-use refrain::store::{Begun, RunStore, SqliteOptions, SqliteStore, StoreError, TokenStore};
+use refrain::store::{Begun, Cancelled, RunStore, SqliteOptions, SqliteStore, StoreError, TokenStore};
 use sqlx::Connection;
 
 #[tokio::test]
@@ -79,4 +80,20 @@ async fn what_was_held_is_taken_over_at_the_start() {
     let second = server.claim(&claim_request()).await.unwrap().unwrap();
     assert_eq!((second.run.id, second.run.state, second.attempt), (running, State::Running, 2));
     assert_eq!(second.run.attempts[0].outcome, Some(AttemptOutcome::Lost));
+}
+
+#[tokio::test]
+async fn a_message_that_was_in_hand_is_due_at_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("refrain.db");
+    let server = SqliteStore::open(&path, SqliteOptions::default()).await.unwrap();
+    let mut told = request("trips", "a", &["p=1"]);
+    told.audience.webhooks = vec!["https://hooks.example.org/".to_owned()];
+    let id = submit(&server, &told).await.id;
+    assert!(matches!(server.cancel(id).await.unwrap(), Cancelled::Now));
+    let before = server.claim_message(&anything()).await.unwrap().unwrap();
+    assert_eq!(server.claim_message(&anything()).await.unwrap(), None);
+    drop(server);
+    let server = SqliteStore::open(&path, SqliteOptions::default()).await.unwrap();
+    assert_eq!(server.claim_message(&anything()).await.unwrap(), Some(before));
 }

@@ -55,13 +55,14 @@ pub(super) async fn a_revoked_token_stays_and_stays_revoked(bed: &Bed) {
 }
 
 pub(super) async fn what_ended_long_ago_is_forgotten_when_another_is_made(bed: &Bed) {
+    for n in 1..=4 {
+        bed.store.put_token(&token(n)).await.unwrap();
+    }
     for (n, column, days) in
         [(1, "revoked_at", 91), (2, "expires_at", 91), (3, "revoked_at", 89), (4, "expires_at", -1)]
     {
-        bed.store.put_token(&token(n)).await.unwrap();
-        let day = bed.day();
-        let (id, n) = (token(n).id, days);
-        let statement = format!("update tokens set {column} = created_at - {n} * {day} where id = '{id}'");
+        let (id, day) = (token(n).id, bed.day());
+        let statement = format!("update tokens set {column} = created_at - {days} * {day} where id = '{id}'");
         bed.past_the_store(sqlx::AssertSqlSafe(statement)).await.unwrap();
     }
     // Nothing goes by itself: while there is any row, the service is closed.

@@ -1,0 +1,57 @@
+//! The outbox's statements in Postgres's dialect, in the order of their twins in SQLite's.
+
+use crate::store::statements::OutboxStatements;
+
+pub(in crate::store) const OUTBOX: OutboxStatements = OutboxStatements {
+    told: r"
+        select r.principal, r.idempotency_key, r.pipeline, r.mode, r.state, r.definition, r.attempts, r.created_at, r.started_at,
+            r.ended_at, r.error, r.rows, r.sources, r.audience,
+            (select json_object_agg(l.name, l.text order by l.name) from run_labels l where l.run_id = r.id) as labels
+        from runs r
+        where r.id = $1",
+    insert_message: r"
+        insert into outbox (id, run_id, kind, url, host, event, notice, created_at, due_at)
+        values ($1, $2, $3, $4, $5, $6, $7::json, $8, $8)",
+    claim_message: r"
+        update outbox set token = $3, due_at = $2
+        where position = (
+            select o.position
+            from outbox o
+            where o.state = 'pending'
+                and o.due_at <= $1
+                and o.kind in (select json_array_elements_text($4::json))
+                and o.host not in (select json_array_elements_text($5::json))
+                and (o.kind <> 'lineage' or not exists (
+                    select 1
+                    from outbox earlier
+                    where earlier.run_id = o.run_id
+                        and earlier.position < o.position
+                        and earlier.kind = 'lineage'
+                        and earlier.state = 'pending'
+                ))
+            order by o.due_at, o.position
+            limit 1
+            for update skip locked
+        )
+        returning id, url, host, notice, tries",
+    save_try: r"
+        update outbox set
+            state = $3, due_at = $4, token = null, tries = tries + 1, last_status = $5, last_error = $6, last_try_at = $7
+        where id = $1 and token = $2",
+    drop_told_lineage: r"delete from outbox where id = $1 and token = $2 and kind = 'lineage'",
+    deliveries: r"
+        select id, event, url, state, tries, last_status, last_error, last_try_at, due_at
+        from outbox
+        where run_id = $1 and kind = 'webhook'
+        order by position",
+    outbox_depth: r"
+        select kind, 'pending' as state, count(*) as messages, min(created_at) as oldest
+        from outbox
+        where state = 'pending'
+        group by kind
+        union all
+        select kind, 'gave_up' as state, count(*) as messages, min(created_at) as oldest
+        from outbox
+        where state = 'gave_up'
+        group by kind",
+};
