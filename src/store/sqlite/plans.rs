@@ -8,17 +8,18 @@ use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{AssertSqlSafe, Connection, Row, SqliteConnection};
 use std::collections::BTreeSet;
 
-/// Tables of one row, of one for each token, or for each pipeline (`t`), as the statements call them.
-const SMALL: [&str; 4] = ["meta", "run_sequence", "t", "tokens"];
+/// Tables of one row, or of one for each token, each pipeline (`t`) or its versions, as the statements call them.
+const SMALL: [&str; 5] = ["definitions", "meta", "run_sequence", "t", "tokens"];
 
 /// Goes from the newest run on until its page is full, whatever else narrows it.
 const FILLS_A_PAGE: [&str; 1] = ["list"];
 
 /// What is sorted is few, though SQLite cannot tell.
-const SORTS_FEW: [(&str, &str); 5] = [
+const SORTS_FEW: [(&str, &str); 6] = [
     ("attempts", "the page that its limit has cut"),
     ("lost_runs", "held runs, which are no more than there are workers"),
     ("overlapping_scope", "those of one pipeline that have not ended"),
+    ("pipeline_depths", "a row for each pipeline"),
     ("tokens.list", "tokens"),
     ("unfinished_run", "held runs, which are no more than there are workers"),
 ];

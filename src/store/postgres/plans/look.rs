@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 /// The most rows that may be sorted: those of a page.
 const PAGE: f64 = 1_000.0;
 
-/// Tables of one row, or of one for each pipeline or token.
-const SMALL: [&str; 3] = ["meta", "tables", "tokens"];
+/// Tables of one row, or of one for each pipeline, each of its versions or each token.
+const SMALL: [&str; 4] = ["definitions", "meta", "tables", "tokens"];
 
 pub(super) struct Look {
     /// Tables of more rows than a page.
@@ -49,7 +49,7 @@ impl Look {
         let rows = node["Plan Rows"].as_f64().unwrap_or(f64::INFINITY);
         let limited = match text(node, "Node Type") {
             "Limit" => fills_a_page,
-            "Seq Scan" if self.large.contains(table) => {
+            "Seq Scan" if self.large.contains(table) && !SMALL.contains(&table) => {
                 found.push(format!("all of {table} is read"));
                 false
             }
