@@ -47,35 +47,3 @@ pub(super) const STATEMENTS: PruneStatements = PruneStatements {
     scopes: r"delete from run_partitions where run_id in (select value from json_each(?1))",
     runs: r"delete from runs where id in (select value from json_each(?1))",
 };
-
-#[cfg(test)]
-mod tests {
-    #![expect(clippy::unwrap_used, reason = "tests")]
-    use super::STATEMENTS;
-    use crate::store::{SqliteOptions, SqliteStore};
-    use sqlx::sqlite::SqliteConnectOptions;
-    use sqlx::{AssertSqlSafe, Connection, Row, SqliteConnection};
-
-    /// However many runs have ended, those that are old are found by an index, and so is whatever refers to them.
-    #[tokio::test]
-    async fn no_statement_walks_through_all_runs() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("refrain.db");
-        drop(SqliteStore::open(&path, SqliteOptions::default()).await.unwrap());
-        let mut database = SqliteConnection::connect_with(&SqliteConnectOptions::new().filename(&path)).await.unwrap();
-        let s = &STATEMENTS;
-        let statements =
-            [s.version, s.history, s.begin_history, s.ended_runs, s.lock_runs, s.labels, s.attempts, s.scopes, s.runs];
-        let mut plans = Vec::new();
-        for statement in statements {
-            let explain = AssertSqlSafe(format!("explain query plan {statement}"));
-            for row in sqlx::query(explain).fetch_all(&mut database).await.unwrap() {
-                plans.push(row.get::<String, _>("detail"));
-            }
-        }
-        assert!(plans.iter().any(|step| step.contains("USING INDEX runs_ended (ended_at<?")), "{plans:#?}");
-        // The tables are few, and the list of runs is what was asked for.
-        let walks = |step: &&String| step.starts_with("SCAN ") && *step != "SCAN t" && !step.contains("json_each");
-        assert!(!plans.iter().any(|step| walks(&step)), "{plans:#?}");
-    }
-}
