@@ -310,13 +310,7 @@ async fn watch_over(
     if let Some(address) = telemetry.metrics_listen {
         let listener = TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;
         let operations = Operations { readiness: Arc::clone(&readiness), metrics, shutdown: shutdown.clone() };
-        let ending = shutdown.clone();
-        tasks.spawn("metrics", async move {
-            let served = axum::serve(listener, operations_router(operations).into_make_service());
-            if let Err(error) = served.with_graceful_shutdown(ending.cancelled_owned()).await {
-                tracing::error!(%error, "the server of metrics ended");
-            }
-        });
+        tasks.spawn("metrics", edge::plain().serve(listener, operations_router(operations), shutdown.clone()));
     }
     Ok(readiness)
 }

@@ -183,7 +183,8 @@ impl Client {
         if token.is_some() && parsed.scheme() == "http" && !is_loopback(&parsed) && !in_clear {
             return Err(ClientError::InClear { server: url.to_owned() });
         }
-        let mut builder = reqwest::Client::builder();
+        // A server of Refrain redirects nobody, and the submission is for this one.
+        let mut builder = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none());
         if is_loopback(&parsed) {
             // A proxy of the environment does not lead to this machine.
             builder = builder.no_proxy();

@@ -31,6 +31,19 @@ pub(super) fn edge(settings: &EdgeSettings) -> anyhow::Result<(Edge, Option<Cert
     Ok((Edge { limits, tls, refusals: Refusals::new(connection_refused(), plain_http_refused()) }, certificates))
 }
 
+/// A listener without TLS for the few who watch over the service.
+pub(super) fn plain() -> Edge {
+    let limits = ConnectionLimits {
+        max_connections: 100,
+        max_connections_per_address: None,
+        header_timeout: Duration::from_secs(10),
+        write_timeout: Duration::from_secs(10),
+        max_header_bytes: 32_768,
+        max_headers: 100,
+    };
+    Edge { limits, tls: None, refusals: Refusals::new(connection_refused(), plain_http_refused()) }
+}
+
 /// The certificate, for readyz.
 #[derive(Clone)]
 pub(super) struct Certificate {

@@ -35,7 +35,7 @@ pub struct CredentialArgs {
     #[arg(long, env = "REFRAIN_CA_FILE", value_name = "FILE")]
     pub ca_file: Option<PathBuf>,
     /// Send the token over http to other machines too, where whoever is between can read it.
-    #[arg(long = "insecure", env = "REFRAIN_INSECURE", value_parser = BoolishValueParser::new())]
+    #[arg(long = "insecure", env = "REFRAIN_SEND_TOKEN_IN_CLEAR", value_parser = BoolishValueParser::new())]
     pub send_in_clear: bool,
 }
 

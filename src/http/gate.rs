@@ -15,6 +15,9 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
+/// How long whoever asks whether the service is ready waits for the tokens.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 /// Lets requests in, or not.
 #[derive(Clone)]
 pub struct Gate(Arc<Shared>);
@@ -55,6 +58,14 @@ impl Gate {
             return Ok(Caller::anybody());
         }
         bearer(&known, headers).map(Caller::of).map_err(Problem::Denied)
+    }
+
+    /// Whether who sends these headers may know of all pipelines. Where the database does not answer, it is as far as is known.
+    pub(super) async fn tells_all(&self, headers: &HeaderMap) -> bool {
+        match tokio::time::timeout(PATIENCE, self.caller(headers)).await {
+            Ok(Ok(caller)) => caller.pipelines.is_none(),
+            _ => self.0.is_open_without && !self.0.was_closed.load(Ordering::Relaxed),
+        }
     }
 
     /// Ends when somebody who was let in would not be any more, and says why. A database that does not answer changes nothing

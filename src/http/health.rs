@@ -4,7 +4,7 @@ use super::problem::{Problem, ProblemDetails, render_problems};
 use super::{Api, Check, Readiness};
 use crate::telemetry::Metrics;
 use axum::extract::{FromRef, State};
-use axum::http::{HeaderValue, header};
+use axum::http::{HeaderMap, HeaderValue, header};
 use axum::middleware::from_fn;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -43,10 +43,15 @@ impl FromRef<Api> for Operations {
 
 /// `/healthz`, `/readyz` and `/metrics` alone, for an address of their own.
 pub fn operations_router(operations: Operations) -> Router {
-    let routes =
-        Router::new().route("/healthz", get(healthz)).route("/readyz", get(readyz)).route("/metrics", get(metrics));
+    let routes = Router::new()
+        .route("/healthz", get(healthz))
+        .route("/readyz", get(readyz_of_operations))
+        .route("/metrics", get(metrics));
     routes.fallback(super::no_such_path).layer(from_fn(render_problems)).with_state(operations)
 }
+
+/// In place of what was found, for those who have no token for all pipelines.
+const WITHHELD: &str = "told to tokens for all pipelines";
 
 /// Whether the service can do its work.
 #[derive(Debug, Serialize, ToSchema)]
@@ -72,19 +77,38 @@ async fn healthz() -> Json<Health> {
     Json(Health { status: "ok" })
 }
 
-/// Says whether the service can do its work, and what is missing or held up.
+/// Says whether the service can do its work, and what is missing or held up: in detail to tokens for all pipelines, where there
+/// are tokens.
 #[utoipa::path(get, path = "/readyz", tag = "operations", responses(
     (status = 200, description = "Every essential check is all right; `degraded` says whether another one is not",
         body = Ready),
     (status = 503, description = "An essential check is not, or the service is shutting down; `checks` lists them all",
         body = ProblemDetails, content_type = "application/problem+json"),
 ))]
-async fn readyz(State(operations): State<Operations>) -> Result<Response, Problem> {
+async fn readyz(State(api): State<Api>, headers: HeaderMap) -> Result<Response, Problem> {
+    let (operations, tells_all) = (Operations::from_ref(&api), api.gate.tells_all(&headers));
+    let mut checks = checks(&operations).await;
+    if !tells_all.await {
+        checks.iter_mut().for_each(|check| WITHHELD.clone_into(&mut check.detail));
+    }
+    ready(checks)
+}
+
+async fn readyz_of_operations(State(operations): State<Operations>) -> Result<Response, Problem> {
+    let checks = checks(&operations).await;
+    ready(checks)
+}
+
+async fn checks(operations: &Operations) -> Vec<Check> {
     let mut checks = (operations.readiness)().await;
     if operations.shutdown.is_cancelled() {
         let detail = "shutting down".to_owned();
         checks.push(Check { name: "serving".to_owned(), ok: false, essential: true, detail });
     }
+    checks
+}
+
+fn ready(checks: Vec<Check>) -> Result<Response, Problem> {
     if checks.iter().any(|check| check.essential && !check.ok) {
         return Err(Problem::NotReady(checks));
     }

@@ -30,7 +30,7 @@ pub use sink::Sink;
 pub use webhook::{Lookup, Webhooks};
 
 use crate::fault::Faults;
-use crate::pipeline::url::shown;
+use crate::pipeline::url::server_of;
 use crate::run::Notice;
 use crate::store::{Change, Fenced, Message, MessageClaim, Recipient, RunStore, StoreResult, Then, Tried};
 use crate::telemetry::{METRIC_NOTIFICATION_OLDEST_SECONDS, METRIC_NOTIFICATION_TRIES, METRIC_NOTIFICATIONS};
@@ -255,7 +255,7 @@ fn told(message: &Message, tried: &Tried) {
     metrics::counter!(METRIC_NOTIFICATION_TRIES, "kind" => kind(message), "outcome" => outcome).increment(1);
     let (run, id, event, kind) = (message.notice.run_id, message.id, message.notice.event(), kind(message));
     let url = match &message.to {
-        Recipient::Webhook(url) => shown(url),
+        Recipient::Webhook(url) => server_of(url),
         Recipient::Lineage => "",
     };
     let error = tried.error.as_deref().unwrap_or_default();

@@ -18,6 +18,12 @@ pub fn shown(path: &str) -> &str {
     }
 }
 
+/// The server of a URL, where its path may be a secret too: scheme, host and port.
+pub fn server_of(url: &str) -> &str {
+    let host = url.find("://").map_or(0, |at| at + 3);
+    url.get(host..).and_then(|rest| rest.find(['/', '?', '#'])).and_then(|end| url.get(..host + end)).unwrap_or(url)
+}
+
 /// A text with the URLs in it as they may be shown. A URL ends at a blank or a quote, and before the punctuation there.
 pub fn shown_in(text: &str) -> String {
     let mut out = String::with_capacity(text.len());

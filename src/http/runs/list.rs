@@ -80,7 +80,10 @@ fn filter(api: &Api, caller: &Caller, params: &Params, limit: u32) -> Result<Run
         pipelines: caller.pipelines.clone(),
         principal: principal.clone(),
         state,
-        partition: params.get("partition").map(|text| partition(api, params.get("pipeline"), text)).transpose()?,
+        partition: params
+            .get("partition")
+            .map(|text| partition(api, caller, params.get("pipeline"), text))
+            .transpose()?,
         idempotency_key: params.read("idempotency_key", |text| {
             IdempotencyKey::parse(text)
                 .map(|key| (principal.as_ref().unwrap_or(&caller.principal).clone(), key))
@@ -102,8 +105,8 @@ fn label(text: &str) -> Result<(String, String), Problem> {
 }
 
 /// A canonical key, also of a definition that is no longer current; or a bare value of the pipeline.
-fn partition(api: &Api, pipeline: Option<&str>, text: &str) -> Result<PartitionKey, Problem> {
-    let definition = pipeline.and_then(|name| api.definition(name));
+fn partition(api: &Api, caller: &Caller, pipeline: Option<&str>, text: &str) -> Result<PartitionKey, Problem> {
+    let definition = pipeline.filter(|name| caller.sees(name)).and_then(|name| api.definition(name));
     let read = definition.map(|definition| definition.partition.parse_text(text));
     match read {
         Some(Ok(key)) => Ok(key),

@@ -1,6 +1,6 @@
 //! Who was told of a run's end.
 
-use crate::pipeline::url::shown;
+use crate::pipeline::url::server_of;
 use crate::run::{Delivery, DeliveryState};
 use chrono::{DateTime, Utc};
 use serde::Serialize;
@@ -16,8 +16,8 @@ pub(super) struct DeliveryView<'a> {
     /// What is told.
     #[schema(example = "run.succeeded")]
     event: &'a str,
-    /// Who is told, without the URL's query.
-    #[schema(example = "https://hooks.example.org/refrain")]
+    /// The server that is told; the URL's path and query may be secrets.
+    #[schema(example = "https://hooks.example.org")]
     url: &'a str,
     /// `pending`, `delivered` or `gave_up`.
     #[schema(value_type = String, example = "delivered")]
@@ -38,7 +38,7 @@ impl<'a> From<&'a Delivery> for DeliveryView<'a> {
         Self {
             id: delivery.id,
             event: &delivery.event,
-            url: shown(&delivery.url),
+            url: server_of(&delivery.url),
             state: delivery.state,
             tries: delivery.tries,
             last_status: delivery.last_status,

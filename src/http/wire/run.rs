@@ -6,7 +6,7 @@ use super::{
     totals_schema,
 };
 use crate::http::problem::TYPE_PREFIX;
-use crate::pipeline::url::shown;
+use crate::pipeline::url::server_of;
 use crate::run::{
     Asked, Attempt, AttemptOutcome, Base, FailureClass, Labels, Mode, Only, Outcome, Preconditions, Previous, Progress,
     Quarantine, RowCounts, Run, RunError, RunId, RunPartition, RunSummary, SourceFile, Stage, State, Totals, Warning,
@@ -53,7 +53,7 @@ pub(in crate::http) struct RunView<'a> {
     /// Among the runs that can begin, those of a higher priority do so first.
     #[schema(minimum = -100, maximum = 100)]
     priority: i32,
-    /// The URL that is told of its end, without its query, where the request names one.
+    /// The server that is told of its end, where the request names one; the URL's path and query may be secrets.
     #[serde(skip_serializing_if = "Option::is_none")]
     webhook: Option<&'a str>,
     /// Its partitions in the order of their keys; for `full` known from the decision on.
@@ -320,7 +320,7 @@ impl<'a> From<&'a Run> for RunView<'a> {
             timeout_seconds: run.asked.timeout_seconds,
             not_before: run.asked.not_before,
             priority: run.asked.priority,
-            webhook: run.asked.webhook.as_deref().map(shown),
+            webhook: run.asked.webhook.as_deref().map(server_of),
             partitions: run.partitions.iter().map(|partition| PartitionView::of(partition, run.state)).collect(),
             rows: run.rows.as_ref().map(RowsView::from),
             sources: run.sources.iter().map(SourceView::from).collect(),

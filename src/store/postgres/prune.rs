@@ -29,6 +29,7 @@ pub(super) const STATEMENTS: PruneStatements = PruneStatements {
                 exists (select 1 from catalog c where c.run_id = r.id)
                 or exists (select 1 from catalog c where c.confirmed_by = r.id)
                 or exists (select 1 from history h where h.run_id = r.id)
+                or exists (select 1 from outbox o where o.run_id = r.id and o.kind = 'webhook' and o.state = 'pending')
             ) as referred_to
         from runs r
         where r.ended_at is not null and r.ended_at < $1 and (r.ended_at, r.id) > ($2, $3)
@@ -42,6 +43,7 @@ pub(super) const STATEMENTS: PruneStatements = PruneStatements {
             and not exists (select 1 from catalog c where c.run_id = r.id)
             and not exists (select 1 from catalog c where c.confirmed_by = r.id)
             and not exists (select 1 from history h where h.run_id = r.id)
+            and not exists (select 1 from outbox o where o.run_id = r.id and o.kind = 'webhook' and o.state = 'pending')
         for update of r skip locked",
     labels: r"delete from run_labels where run_id in (select json_array_elements_text($1::json)::uuid)",
     attempts: r"delete from attempts where run_id in (select json_array_elements_text($1::json)::uuid)",

@@ -76,7 +76,10 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
             due_at, created_at, priority, not_before, audience
         ) values ($1, $2, $3, $4, $5, $6::json, $7, $8, $8, 'queued', $9, $10, $11, $12, $13, $14::json)
         on conflict (principal, idempotency_key) do nothing",
-    join_turns: r"insert into turns (principal) values ($1) on conflict (principal) do nothing",
+    join_turns: r"
+        insert into turns (principal)
+        select $1::text where not exists (select 1 from turns where principal = $1::text)
+        on conflict (principal) do nothing",
     queued_runs: r"
         select count(*) as queued
         from (
@@ -228,7 +231,12 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         limit 1",
     take_turn: r"
         update turns set taken = (select max(taken) + 1 from turns)
-        where principal = (select principal from runs where id = $1)",
+        where principal = (
+            select mine.principal
+            from turns mine
+            where mine.principal = (select principal from runs where id = $1)
+            for update skip locked
+        )",
     fail_unreadable: r"
         update runs set
             state = 'failed', cancel_requested = false, claim_token = null, lease_until = null, progress = null,

@@ -25,11 +25,11 @@ use std::time::Duration;
 
 static MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
 
-/// Holders of leases are dead once their process has let go of the file's lock, so every lease ends at the start.
 /// What a dead process had in hand.
 const HAND_BACK_MESSAGES: &str =
     "update outbox set token = null, due_at = ?1 where state = 'pending' and token is not null";
 
+/// Holders of leases are dead once their process has let go of the file's lock, so every lease ends at the start.
 const END_ALL_LEASES: &str =
     "update runs set lease_until = ?1 where state in ('running', 'committing') and lease_until > ?1";
 

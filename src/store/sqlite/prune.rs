@@ -29,6 +29,7 @@ pub(super) const STATEMENTS: PruneStatements = PruneStatements {
                 exists (select 1 from catalog c where c.run_id = r.id)
                 or exists (select 1 from catalog c where c.confirmed_by = r.id)
                 or exists (select 1 from history h where h.run_id = r.id)
+                or exists (select 1 from outbox o where o.run_id = r.id and o.kind = 'webhook' and o.state = 'pending')
             ) as referred_to
         from runs r
         where r.ended_at is not null and r.ended_at < ?1 and (r.ended_at, r.id) > (?2, ?3)
@@ -41,7 +42,8 @@ pub(super) const STATEMENTS: PruneStatements = PruneStatements {
             and r.ended_at < ?2
             and not exists (select 1 from catalog c where c.run_id = r.id)
             and not exists (select 1 from catalog c where c.confirmed_by = r.id)
-            and not exists (select 1 from history h where h.run_id = r.id)",
+            and not exists (select 1 from history h where h.run_id = r.id)
+            and not exists (select 1 from outbox o where o.run_id = r.id and o.kind = 'webhook' and o.state = 'pending')",
     labels: r"delete from run_labels where run_id in (select value from json_each(?1))",
     attempts: r"delete from attempts where run_id in (select value from json_each(?1))",
     scopes: r"delete from run_partitions where run_id in (select value from json_each(?1))",
