@@ -118,6 +118,8 @@ pub async fn start(settings: Settings) -> anyhow::Result<Running> {
     // From here on the signal does not end the process.
     let reload = signal(SignalKind::hangup()).context("cannot listen to a signal")?;
     let pipelines = PipelineFolder::load(&settings.work.pipelines)?;
+    // Before anything is counted.
+    let metrics = telemetry::metrics();
     let (edge, certificates) = edge::edge(&settings.edge)?;
     let is_secured = certificates.is_some();
     let certificate = certificates.as_ref().map(|found| Certificate::of(found, &settings.edge));
@@ -134,8 +136,6 @@ pub async fn start(settings: Settings) -> anyhow::Result<Running> {
     };
     let shutdown = CancellationToken::new();
     let mut tasks = Tasks::default();
-    // Before anything is counted.
-    let metrics = telemetry::metrics();
     spawn_notifier(&mut tasks, &settings.notify, &settings.database, &settings.work, &store, &shutdown)?;
     let pulses = match &warehouse {
         Some(warehouse) => spawn_workers(&mut tasks, &settings.work, &store, warehouse, &shutdown)?,

@@ -26,6 +26,9 @@ pub struct Refusals {
 impl Refusals {
     /// The answers: where there are too many connections, and where plain HTTP comes to a port that speaks TLS.
     pub fn new(full: Bytes, plain: Bytes) -> Self {
+        for by in [Full::All, Full::OfAddress] {
+            metrics::counter!(METRIC_HTTP_CONNECTIONS_REFUSED, "by" => by.label()).increment(0);
+        }
         Self { full, plain, telling: Arc::new(Semaphore::new(TOLD_AT_ONCE)) }
     }
 
