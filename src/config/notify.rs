@@ -27,7 +27,7 @@ pub struct NotifySettings {
     /// Append OpenLineage events to this file, one a line.
     #[arg(long, env = "REFRAIN_OPENLINEAGE_FILE", value_name = "FILE", conflicts_with = "openlineage_url")]
     pub openlineage_file: Option<PathBuf>,
-    /// Post OpenLineage events to this URL, such as https://marquez.example.org/api/v1/lineage.
+    /// Post OpenLineage events to this URL, such as `https://marquez.example.org/api/v1/lineage`.
     #[arg(long, env = "REFRAIN_OPENLINEAGE_URL", hide_env_values = true, value_name = "URL")]
     pub openlineage_url: Option<SecretString>,
     /// A file that holds the bearer token for that URL.
