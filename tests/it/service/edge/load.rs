@@ -192,7 +192,7 @@ async fn others_are_answered_beside_slow_clients_and_a_flood() {
 
 /// `cargo test --release --test it edge::load -- --ignored --nocapture`
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "a minute of load for the figures in README.md"]
+#[ignore = "a minute of load, for its figures"]
 async fn figures_of_a_large_load() {
     let load = Load { slow: 500, idle: 2_000, flood: 16, time: Duration::from_secs(20) };
     let (mut alone, mut beside) = under(&load).await;
