@@ -41,8 +41,11 @@ pub(super) const LEAN: [(&str, &str); 4] = [
     ("POLARS_HOT_TABLE_SIZE", "65536"),
 ];
 /// Where memory has a limit, freed blocks of 128 KiB and more go back at once: kept for later in many places, they are most of
-/// what a query seems to take. Giving back takes time, so that without a limit they are kept.
+/// what a query seems to take.
 pub(super) const GIVE_BACK: (&str, &str) = ("MALLOC_MMAP_THRESHOLD_", "131072");
+/// Giving back takes time, a tenth of a query's, so that without a limit they are kept; in few places, or more is taken than used.
+const KEEP: [(&str, &str); 3] =
+    [("MALLOC_ARENA_MAX", "2"), ("MALLOC_MMAP_THRESHOLD_", "67108864"), ("MALLOC_TRIM_THRESHOLD_", "1073741824")];
 /// How much of the child's last words is kept.
 const LAST_WORDS_BYTES: usize = 4096;
 
@@ -100,9 +103,10 @@ impl Engine for ChildEngine {
 impl ChildEngine {
     fn spawn(&self) -> Result<Child, EngineError> {
         let mut command = Command::new(&self.program);
-        if self.memory_mb.is_some() {
-            command.env(GIVE_BACK.0, GIVE_BACK.1);
-        }
+        match self.memory_mb {
+            Some(_) => command.env(GIVE_BACK.0, GIVE_BACK.1),
+            None => command.envs(KEEP),
+        };
         without_settings(&mut command)
             .arg("engine")
             .envs(LEAN)

@@ -16,12 +16,15 @@ mod files;
 mod lower;
 mod measures;
 mod merge;
+mod narrow;
+mod order;
 mod output;
 mod place;
 mod quarantine;
 mod query;
 mod rows;
 mod scope;
+mod side_by_side;
 mod sorting;
 mod split;
 mod spool;
@@ -268,17 +271,33 @@ impl Attempt<'_> {
         self.progress.partitions += parts.len() as u64;
         self.listener.at(&self.progress);
         self.listener.step("scanned")?;
+        let threads = threads(self.job, parts.iter().map(|(_, part)| part.estimated_size()).max());
+        let parts: Vec<(String, PartitionKey, pl::DataFrame)> = (self.staged..)
+            .zip(parts)
+            .map(|(number, (key, part))| (file_name(self.definition, number), key, part))
+            .collect();
+        let (definition, job) = (self.definition, self.job);
         let mut out = Vec::new();
-        for (key, mut part) in parts {
-            let name = file_name(self.definition, self.staged);
-            out.push(stage_one(self.definition, self.job, name, &key, &mut part, books.source_rows(&key))?);
+        let stage = |(name, key, part): (String, PartitionKey, pl::DataFrame)| {
+            stage_one(definition, job, name, &key, &part, books.source_rows(&key))
+        };
+        side_by_side::in_order(parts, threads, stage, |staged| {
+            out.push(staged);
             self.staged += 1;
             self.progress.partitions_staged += 1;
             self.listener.at(&self.progress);
-            self.listener.step(&format!("staged-{}", self.staged))?;
-        }
+            self.listener.step(&format!("staged-{}", self.staged))
+        })?;
         Ok(out)
     }
+}
+
+/// How many partitions are written at the same time: as many as there are processors, and fit the memory.
+fn threads(job: &Job, largest_bytes: Option<usize>) -> usize {
+    // One has its rows, those in the types of the file, and the pages made of them.
+    let bytes = 3 * largest_bytes.unwrap_or(0).max(1) as u64;
+    let fit = usize::try_from(job.sort_bytes / bytes).unwrap_or(usize::MAX);
+    std::thread::available_parallelism().map_or(1, usize::from).min(fit)
 }
 
 /// Reads the files and groups their rows.
@@ -289,10 +308,14 @@ fn scan(
     listener: &dyn Listener,
     limit_bytes: Option<u64>,
 ) -> Result<Option<pl::DataFrame>, EngineError> {
+    if narrow::fits(definition) {
+        return narrow::scan(definition, files, books, listener, limit_bytes);
+    }
     let Some(judged) = union::judged(definition, files, books, listener, limit_bytes)? else { return Ok(None) };
     let run = || query::group(definition, judged).collect_with_engine(pl::Engine::Streaming);
     let grouped = run().map_err(|error| not_read(files, &error))?.unwrap_single();
-    books.enter(definition, files, &grouped).map_err(|e| engine_error(&e))?;
+    let entered = query::counted(definition, &grouped).and_then(|counted| books.enter(definition, files, &counted));
+    entered.map_err(|e| engine_error(&e))?;
     Ok(Some(grouped))
 }
 
@@ -333,7 +356,7 @@ fn stage_one(
     job: &Job,
     file: String,
     key: &PartitionKey,
-    part: &mut pl::DataFrame,
+    part: &pl::DataFrame,
     source_rows: u64,
 ) -> Result<StagedPartition, EngineError> {
     let totals = measures::totals(definition, part)?;

@@ -3,7 +3,7 @@
 //! Conversions keep the value; a value that cannot be kept becomes null, which the caller tells from a null of the
 //! file, so that it costs its row and not the run.
 
-use super::exact::{Rounding, digits_type, from_double, power_of_ten, rescale_one};
+use super::exact::{Rounding, digits_type, from_double, from_doubles, map_i64, power_of_ten, rescale_one};
 use super::lower::inner_type;
 use super::time;
 use crate::pipeline::value::TimeFormat;
@@ -87,7 +87,7 @@ fn to_micros(raw: pl::Expr, unit: pl::TimeUnit) -> Conversion {
             _ => None,
         };
         let physical = column.as_materialized_series().to_physical_repr().into_owned();
-        let micros: pl::Int64Chunked = pl::arity::unary_elementwise(physical.i64()?, |v: Option<i64>| v.and_then(f));
+        let micros = map_i64(physical.i64()?, f);
         Ok(micros.into_datetime(pl::TimeUnit::Microseconds, zone).into_column())
     };
     let field = |_: &pl::Schema, field: &pl::Field| {
@@ -188,10 +188,7 @@ fn doubles_to_decimal(column: &pl::Column, precision: u8, scale: u8) -> pl::Pola
     let doubles = column.cast(&pl::DataType::Float64)?;
     let doubles = doubles.as_materialized_series().f64()?;
     if precision <= 18 {
-        let narrow: pl::Int64Chunked = pl::arity::unary_elementwise(doubles, |v: Option<f64>| {
-            v.and_then(|v| from_double(v, precision, scale)).and_then(|v| i64::try_from(v).ok())
-        });
-        return Ok(narrow.into_column());
+        return Ok(from_doubles(doubles, precision, scale).into_column());
     }
     let values = doubles.iter().map(|v| v.and_then(|v| from_double(v, precision, scale)));
     let wide: pl::Int128Chunked = pl::NewChunkedArray::from_iter_options(column.name().clone(), values);

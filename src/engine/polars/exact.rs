@@ -99,6 +99,64 @@ pub(super) fn map_i128(column: &pl::Column, f: impl Fn(i128) -> Option<i128>) ->
     Ok(pl::Int128Chunked::from_iter_options(column.name().clone(), values).into_column())
 }
 
+/// Maps a 64-bit column value by value; none becomes null.
+#[inline]
+pub(super) fn map_i64(column: &pl::Int64Chunked, mut f: impl FnMut(i64) -> Option<i64>) -> pl::Int64Chunked {
+    let mut mapped = Vec::with_capacity(column.len());
+    for value in column.downcast_iter().flat_map(|chunk| chunk.values().iter()) {
+        match f(*value) {
+            Some(value) => mapped.push(value),
+            None => return pl::arity::unary_elementwise(column, |value: Option<i64>| value.and_then(&mut f)),
+        }
+    }
+    pl::Int64Chunked::from_vec(column.name().clone(), mapped).with_validity(column.rechunk_validity())
+}
+
+/// How many doubles are looked at together.
+const BLOCK: usize = 1024;
+/// The powers of ten up to this one are doubles.
+const EXACT_POWERS: u8 = 22;
+/// Integers below this have fewer than 16 digits.
+const FEW_DIGITS: f64 = 1e15;
+
+/// Doubles as the unscaled integers of decimals with up to 18 digits (see [`from_double`]); null where there is none.
+pub(super) fn from_doubles(column: &pl::Float64Chunked, precision: u8, scale: u8) -> pl::Int64Chunked {
+    let one_by_one = |x: f64| from_double(x, precision, scale).and_then(|c| i64::try_from(c).ok());
+    let (factor, bound) = (power_of_ten(scale) as f64, FEW_DIGITS.min(power_of_ten(precision) as f64));
+    let mut out = Vec::with_capacity(column.len());
+    for block in column.downcast_iter().flat_map(|chunk| chunk.values().chunks(BLOCK)) {
+        let start = out.len();
+        let mut all = scale <= EXACT_POWERS;
+        out.extend(block.iter().map(|x| {
+            let (c, is_text) = nearest(*x, factor, bound);
+            all &= is_text;
+            c
+        }));
+        for (at, x) in block.iter().enumerate().filter(|_| !all) {
+            let Some(out) = out.get_mut(start + at) else { continue };
+            match one_by_one(*x) {
+                Some(c) => *out = c,
+                None => return pl::arity::unary_elementwise(column, |x: Option<f64>| x.and_then(one_by_one)),
+            }
+        }
+    }
+    pl::Int64Chunked::from_vec(column.name().clone(), out).with_validity(column.rechunk_validity())
+}
+
+/// The integer next to `x * factor`, and whether `x` is the double next to it divided by `factor`, and it below `bound`, which is
+/// at most [`FEW_DIGITS`]: then its digits, fewer than 16 that give `x` back, are its shortest text.
+///
+/// A sum of this size has no room for a fraction, so adding rounds, ties to even; and its last bits are the integer. Where the
+/// second holds there was no tie: `x` is within a 2^53rd of c / factor, and so `x * factor`, rounded once more, within a 2^52nd of c,
+/// which for fewer than 16 digits is less than a quarter.
+#[inline]
+fn nearest(x: f64, factor: f64, bound: f64) -> (i64, bool) {
+    const SHIFT: f64 = 6_755_399_441_055_744.0;
+    let shifted = x * factor + SHIFT;
+    let c = shifted - SHIFT;
+    (shifted.to_bits().wrapping_sub(SHIFT.to_bits()).cast_signed(), (c.abs() < bound) & (c / factor == x))
+}
+
 /// A double as a decimal's unscaled integer, as Spark does it: its shortest decimal text, rounded half away from zero.
 /// None for what is not finite or has more digits than `precision`.
 pub(super) fn from_double(x: f64, precision: u8, scale: u8) -> Option<i128> {
@@ -106,13 +164,10 @@ pub(super) fn from_double(x: f64, precision: u8, scale: u8) -> Option<i128> {
         return None;
     }
     let limit = power_of_ten(precision);
-    if scale <= 22 {
-        let factor = power_of_ten(scale) as f64;
-        let c = (x * factor).round();
-        // Fewer than 16 digits that give x back are its shortest text.
-        if c.abs() < 1e15 && c / factor == x {
-            let c = c as i128;
-            return (c.abs() < limit).then_some(c);
+    if scale <= EXACT_POWERS {
+        let (c, is_text) = nearest(x, power_of_ten(scale) as f64, FEW_DIGITS);
+        if is_text {
+            return (i128::from(c).abs() < limit).then_some(i128::from(c));
         }
     }
     let unscaled = from_text(&shortest_text(x), scale)?;
@@ -183,6 +238,58 @@ mod tests {
             let x = (seed >> 11) as f64 / 1e6 - 4e9;
             let slow = from_text(&shortest_text(x), 2);
             assert_eq!(from_double(x, 18, 2), slow, "{x}");
+        }
+    }
+
+    /// As it was defined: by libm's rounding, ties away from zero.
+    fn by_definition(x: f64, precision: u8, scale: u8) -> Option<i128> {
+        let factor = power_of_ten(scale) as f64;
+        let c = (x * factor).round();
+        if c.abs() < 1e15 && c / factor == x {
+            return (c.abs() < power_of_ten(precision) as f64).then_some(c as i128);
+        }
+        let unscaled = x.is_finite().then(|| from_text(&shortest_text(x), scale)).flatten()?;
+        (unscaled.unsigned_abs() < power_of_ten(precision).unsigned_abs()).then_some(unscaled)
+    }
+
+    #[test]
+    fn columns_of_doubles_become_what_each_of_them_does() {
+        let mut seed = 11u64;
+        let mut next = || {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            seed >> 8
+        };
+        let mut doubles =
+            vec![Some(0.0), Some(-0.0), None, Some(f64::MIN_POSITIVE), Some(f64::NAN), Some(f64::INFINITY)];
+        for _ in 0..60_000 {
+            let (digits, bits) = ((next() % 3_000_000_000_000_000) as f64, next() << 8);
+            let x = match next() % 8 {
+                0 => digits / 100.0,
+                // Ties, and their neighbours.
+                1 => digits.trunc() / 2.0,
+                2 => ((next() % 200_000) as f64 + 0.5) / 100.0,
+                3 => (((next() % 200_000) as f64 + 0.5) / 100.0).next_up(),
+                4 => (((next() % 200_000) as f64 + 0.5) / 100.0).next_down(),
+                5 => f64::from_bits(bits),
+                6 => -((next() % 10_000_000) as f64 / 100.0),
+                _ => -digits / 1000.0,
+            };
+            doubles.push((next() % 50 > 0).then_some(x));
+        }
+        for block in doubles.chunks(777) {
+            let column = pl::Float64Chunked::from_iter_options("".into(), block.iter().copied());
+            for (precision, scale) in [(18, 2), (5, 2), (18, 0), (15, 15), (18, 18), (10, 4)] {
+                let expected = block.iter().map(|x| {
+                    let x = x.as_ref()?;
+                    by_definition(*x, precision, scale).and_then(|c| i64::try_from(c).ok())
+                });
+                let found = from_doubles(&column, precision, scale);
+                for (at, expected) in expected.enumerate() {
+                    assert_eq!(found.get(at), expected, "{:?} as decimal({precision},{scale})", block.get(at));
+                    let one = block[at].and_then(|x| from_double(x, precision, scale));
+                    assert_eq!(one.and_then(|c| i64::try_from(c).ok()), expected);
+                }
+            }
         }
     }
 

@@ -11,7 +11,7 @@ use crate::pipeline::url::shown;
 use crate::pipeline::{Aggregate, Definition, Expr, Reason, SOURCE_FILE, SOURCE_LINE};
 use ::polars::io::HiveOptions;
 use ::polars::prelude as pl;
-use ::polars::prelude::lit;
+use ::polars::prelude::{IntoLazy, lit};
 use std::sync::Arc;
 
 /// The column of verdicts: [`Verdict::code`].
@@ -24,7 +24,8 @@ const ROW: &str = "\u{1}row";
 pub(super) const BAD_LINE: &str = "\u{1}bad line";
 /// Of a text file: a row's line, from 1.
 pub(super) const LINE: &str = "\u{1}line";
-const BAD: &str = "\u{1}bad";
+/// Whether a row is to be rejected, where one may be.
+pub(super) const BAD: &str = "\u{1}bad";
 
 /// What a row was judged to be, in the order of judgement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +49,11 @@ impl Verdict {
     /// The verdict and the file, as one number: grouping by one column is cheaper.
     pub(super) fn code(self, file: usize) -> i32 {
         i32::try_from(file).unwrap_or(i32::MAX / 8) * 8 + self as i32
+    }
+
+    /// The code of a row of the `index`-th file.
+    pub(super) fn code_in(self, definition: &Definition, index: usize) -> i32 {
+        self.code(if self.is_by_file(definition) { index } else { 0 })
     }
 
     /// Whether rows of this verdict are counted by their file.
@@ -117,15 +123,24 @@ pub(super) fn scan(
     definition: &Definition,
     file: &LookedAt,
     index: usize,
-    (offset, length): (u64, u64),
+    rows: (u64, u64),
     count: Option<&Arc<FileCount>>,
 ) -> pl::PolarsResult<pl::LazyFrame> {
-    let mut frame = open(file, is_numbered(definition, file))?;
-    if length < file.rows() {
-        frame = frame.slice(i64::try_from(offset).unwrap_or(i64::MAX), index_size(length));
-    }
     let carried = Carried { count: count.cloned(), ..Carried::default() };
-    Ok(judged(definition, file, index, frame, carried))
+    Ok(judged(definition, file, index, stretch(definition, file, rows)?, carried))
+}
+
+/// The rows of a stretch of a file as they are.
+pub(super) fn stretch(
+    definition: &Definition,
+    file: &LookedAt,
+    (offset, length): (u64, u64),
+) -> pl::PolarsResult<pl::LazyFrame> {
+    let frame = open(file, is_numbered(definition, file))?;
+    Ok(match length < file.rows() {
+        true => frame.slice(i64::try_from(offset).unwrap_or(i64::MAX), index_size(length)),
+        false => frame,
+    })
 }
 
 /// The rows of a file as they are, with their numbers where asked.
@@ -167,28 +182,28 @@ pub(super) fn judged(
     frame: pl::LazyFrame,
     carried: Carried,
 ) -> pl::LazyFrame {
-    let spec = definition.partition.columns();
+    let Prepared { frame, kept, may_be_bad } = prepared(definition, file, frame, carried);
+    let mut judged = vec![verdict(definition, file, index, may_be_bad).alias(VERDICT)];
+    judged.extend((0..definition.partition.columns().len()).map(|i| pl::col(value_name(i))));
+    judged.extend(kept);
+    frame.select(judged)
+}
+
+/// Rows with all that the judgement needs: their partition values, the columns of the contract, and whether they are [`BAD`].
+pub(super) struct Prepared {
+    pub(super) frame: pl::LazyFrame,
+    /// What they have beside the partition values, for whoever takes them.
+    kept: Vec<pl::Expr>,
+    /// Whether there is [`BAD`].
+    pub(super) may_be_bad: bool,
+}
+
+/// Prepares the rows of a frame over a file.
+pub(super) fn prepared(definition: &Definition, file: &LookedAt, frame: pl::LazyFrame, carried: Carried) -> Prepared {
     let Brought { mut columns, bad, extras } = brought(definition, file);
     let Carried { count, columns: more, mut names, with_bad } = carried;
     columns.extend(more);
-    let mut values: Vec<pl::Expr> = spec
-        .iter()
-        .enumerate()
-        .filter_map(|(i, p)| {
-            let contract = definition.column(&p.source)?;
-            Some(value_of(definition, p, &contract.data_type).alias(value_name(i)))
-        })
-        .collect();
-    if let Some((first, count)) = values.first_mut().zip(count) {
-        // Rows are counted where each passes once.
-        *first = first.clone().map(
-            move |column| {
-                count.add(column.len() as u64);
-                Ok(column)
-            },
-            keep_type,
-        );
-    }
+    let mut values = partition_values(definition, count);
     let of_contract = definition.source.columns.iter().map(|c| c.name.as_str());
     let mut kept: Vec<pl::Expr> = of_contract.chain(extras.iter().copied()).map(pl::col).collect();
     kept.extend(names.drain(..).map(pl::col));
@@ -204,14 +219,31 @@ pub(super) fn judged(
         bad.push(pl::col(BAD_LINE));
     }
     let any_bad = balanced(bad, pl::Expr::or);
-    if let Some(any_bad) = &any_bad {
-        values.push(any_bad.clone().alias(BAD));
+    let may_be_bad = any_bad.is_some();
+    values.extend(any_bad.map(|any_bad| any_bad.alias(BAD)));
+    Prepared { frame: frame.select(columns).select(values), kept, may_be_bad }
+}
+
+/// The partition values of rows over the columns of the contract.
+fn partition_values(definition: &Definition, count: Option<Arc<FileCount>>) -> Vec<pl::Expr> {
+    let columns = definition.partition.columns().iter().enumerate();
+    let mut values: Vec<pl::Expr> = columns
+        .filter_map(|(i, p)| {
+            let contract = definition.column(&p.source)?;
+            Some(value_of(definition, p, &contract.data_type).alias(value_name(i)))
+        })
+        .collect();
+    if let Some((first, count)) = values.first_mut().zip(count) {
+        // Rows are counted where each passes once.
+        *first = first.clone().map(
+            move |column| {
+                count.add(column.len() as u64);
+                Ok(column)
+            },
+            keep_type,
+        );
     }
-    let verdict = verdict(definition, file, index, any_bad.is_some());
-    let mut judged = vec![verdict.alias(VERDICT)];
-    judged.extend((0..spec.len()).map(|i| pl::col(value_name(i))));
-    judged.extend(kept);
-    frame.select(columns).select(values).select(judged)
+    values
 }
 
 /// A file's columns brought to the contract.
@@ -271,7 +303,7 @@ pub(super) fn line_of(file: &LookedAt) -> pl::Expr {
 }
 
 fn verdict(definition: &Definition, file: &LookedAt, index: usize, may_be_bad: bool) -> pl::Expr {
-    let code = |verdict: Verdict| lit(verdict.code(if verdict.is_by_file(definition) { index } else { 0 }));
+    let code = |verdict: Verdict| lit(verdict.code_in(definition, index));
     let mut out = code(Verdict::InScope);
     if let Some(filter) = &definition.filter {
         let kept = lower(definition, filter).fill_null(lit(false));
@@ -304,6 +336,13 @@ pub(super) fn group(definition: &Definition, judged: pl::LazyFrame) -> pl::LazyF
         aggregates.extend(parts(definition, i, &measure.aggregate));
     }
     judged.group_by(keys).agg(aggregates)
+}
+
+/// How many rows were judged to be what, by partition: the rows of the groups without their dimensions.
+pub(super) fn counted(definition: &Definition, grouped: &pl::DataFrame) -> pl::PolarsResult<pl::DataFrame> {
+    let mut keys = vec![pl::col(VERDICT)];
+    keys.extend((0..definition.partition.columns().len()).map(|i| pl::col(value_name(i))));
+    grouped.clone().lazy().group_by(keys).agg([pl::col(ROWS).sum()]).collect()
 }
 
 /// The aggregates that a measure is made of.

@@ -2,7 +2,7 @@
 
 use super::query::{self, VERDICT, Verdict};
 use super::scope::{value_name, values_at};
-use super::{engine_error, measures};
+use super::{engine_error, measures, order};
 use crate::engine::EngineError;
 use crate::partition::{PartitionKey, PartitionSpec, PartitionValue};
 use crate::pipeline::Definition;
@@ -23,12 +23,12 @@ pub(super) fn sorted(definition: &Definition, grouped: &pl::DataFrame) -> Result
         let column = grouped.column(&query::dimension_column(at)).map_err(polars)?;
         columns.push(column.clone().with_name(dimension.name.as_str().into()));
     }
-    let keys: Vec<pl::PlSmallStr> = columns.iter().map(|c| c.name().clone()).collect();
+    let keys = columns.clone();
     for (at, measure) in definition.measures.iter().enumerate() {
         columns.push(measures::finish(measure, at, &grouped)?);
     }
     let frame = pl::DataFrame::new(grouped.height(), columns).map_err(polars)?;
-    let mut frame = frame.sort(keys, pl::SortMultipleOptions::default()).map_err(polars)?;
+    let mut frame = order::sorted(&frame, &keys).map_err(polars)?;
     frame.rechunk_mut();
     Ok(frame)
 }

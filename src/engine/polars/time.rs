@@ -1,5 +1,6 @@
 //! Periods of time: partition values and truncation. Wall-clock times are counted in microseconds since 1970.
 
+use super::exact::map_i64;
 use crate::partition::Transform;
 use crate::pipeline::DataType;
 use crate::pipeline::expr::Unit;
@@ -38,9 +39,7 @@ fn map_micros(value: pl::Expr, to: pl::DataType, f: impl Fn(i64) -> Option<i64> 
     value.map(
         move |column| {
             let physical = column.as_materialized_series().to_physical_repr().into_owned();
-            let mapped: pl::Int64Chunked =
-                pl::arity::unary_elementwise(physical.i64()?, |v: Option<i64>| v.and_then(&f));
-            mapped.into_column().cast(&to)
+            map_i64(physical.i64()?, &f).into_column().cast(&to)
         },
         move |_, field| Ok(pl::Field::new(field.name().clone(), field_type.clone())),
     )
@@ -78,12 +77,49 @@ pub(super) fn period_of(wall: pl::Expr, transform: Transform) -> pl::Expr {
     wall.map(
         move |column| {
             let physical = column.as_materialized_series().to_physical_repr().into_owned();
-            let counts: pl::Int64Chunked =
-                pl::arity::unary_elementwise(physical.i64()?, |v: Option<i64>| v.and_then(|v| period(v, transform)));
-            Ok(counts.into_column())
+            let mut last = Period::default();
+            Ok(map_i64(physical.i64()?, |v| last.of(v, transform)).into_column())
         },
         |_, field| Ok(pl::Field::new(field.name().clone(), pl::DataType::Int64)),
     )
+}
+
+/// The period of the value before: neighbouring rows mostly have the same.
+#[derive(Default)]
+struct Period {
+    /// From here, and before there.
+    within: std::ops::Range<i64>,
+    count: i64,
+}
+
+impl Period {
+    #[inline]
+    fn of(&mut self, micros: i64, transform: Transform) -> Option<i64> {
+        if !self.within.contains(&micros) {
+            let count = period(micros, transform)?;
+            *self = Self { within: bounds(micros, transform), count };
+        }
+        Some(self.count)
+    }
+}
+
+/// From where to where times have the period of this one, which has one.
+fn bounds(micros: i64, transform: Transform) -> std::ops::Range<i64> {
+    let day = micros.div_euclid(DAY);
+    let (year, month) = civil(day);
+    let of_days = |first: i64, next: i64| first * DAY..next * DAY;
+    match transform {
+        Transform::DayOf => of_days(day, day + 1),
+        Transform::HourOf | Transform::HourOfDay => {
+            let hour = micros.div_euclid(HOUR);
+            hour * HOUR..(hour + 1) * HOUR
+        }
+        Transform::YearOf => of_days(first_of(year, 1), first_of(year + 1, 1)),
+        Transform::MonthOf | Transform::ValueOf => {
+            let next = if month == 12 { (year + 1, 1) } else { (year, month + 1) };
+            of_days(first_of(year, month), first_of(next.0, next.1))
+        }
+    }
 }
 
 fn period(micros: i64, transform: Transform) -> Option<i64> {
@@ -123,8 +159,7 @@ pub(super) fn truncate_wall(value: pl::Expr, unit: Unit, to: pl::DataType) -> pl
             let target = series.dtype().clone();
             let naive = pl::DataType::Datetime(pl::TimeUnit::Microseconds, None);
             let physical = series.cast(&naive)?.to_physical_repr().into_owned();
-            let starts: pl::Int64Chunked =
-                pl::arity::unary_elementwise(physical.i64()?, |v: Option<i64>| v.and_then(|v| start(v, unit)));
+            let starts = map_i64(physical.i64()?, |v| start(v, unit));
             starts.into_datetime(pl::TimeUnit::Microseconds, None).into_column().cast(&target)
         },
         move |_, field| Ok(pl::Field::new(field.name().clone(), to.clone())),
@@ -139,6 +174,7 @@ pub(super) fn truncate_zoned(value: pl::Expr, timezone: Tz, unit: Unit, to: pl::
     })
 }
 
+#[inline]
 fn start(micros: i64, unit: Unit) -> Option<i64> {
     const MINUTE: i64 = 60_000_000;
     let day = micros.div_euclid(DAY);
@@ -187,6 +223,27 @@ mod tests {
         assert_eq!(period(at, Transform::MonthOf), Some(1969 * 12 + 11));
         assert_eq!(period((LAST_DAY + 1) * DAY, Transform::YearOf), None);
         assert_eq!(period(FIRST_DAY * DAY - 1, Transform::YearOf), None);
+    }
+
+    #[test]
+    fn the_period_before_is_that_of_its_bounds_and_no_further() {
+        let transforms =
+            [Transform::YearOf, Transform::MonthOf, Transform::DayOf, Transform::HourOf, Transform::HourOfDay];
+        for transform in transforms {
+            let mut last = Period::default();
+            assert_eq!(last.of(i64::MIN, transform), None);
+            for day in (FIRST_DAY..=LAST_DAY).step_by(1_013).chain([FIRST_DAY, LAST_DAY]) {
+                let at = day * DAY + 13 * HOUR + 7;
+                let within = bounds(at, transform);
+                assert!(within.contains(&at), "{transform:?} {day}");
+                for at in [within.start - 1, within.start, at, within.end - 1, within.end] {
+                    assert_eq!(last.of(at, transform), period(at, transform), "{transform:?} {at}");
+                }
+                let edges = [within.start, within.end - 1, within.end].map(|at| period(at, transform));
+                assert_eq!(edges[0], edges[1], "{transform:?} {day}");
+                assert_ne!(edges[1], edges[2], "{transform:?} {day}");
+            }
+        }
     }
 
     #[test]

@@ -24,7 +24,7 @@ const FILE_BYTES: u64 = 1 << 20;
 /// The fewest rows of a part: smaller ones cost time and save next to nothing.
 const LEAST_PART_ROWS: u64 = 4_096;
 /// What files of a round may take for each processor where there is no bound: more of them make no query faster.
-const PROCESSOR_BYTES: u64 = 256 << 20;
+const PROCESSOR_BYTES: u64 = 192 << 20;
 
 /// The judged rows of the files; none where statistics place all of them out of scope. Reading takes about `limit_bytes` of
 /// memory.
@@ -34,6 +34,21 @@ pub(super) fn judged(
     books: &mut Books,
     listener: &dyn Listener,
     limit_bytes: Option<u64>,
+) -> Result<Option<pl::LazyFrame>, EngineError> {
+    of(definition, files, books, listener, limit_bytes, |file, index, stretch, count| {
+        query::scan(definition, file, index, stretch, count)
+    })
+}
+
+/// What `scan` makes of the files, each cut to the stretches of rows that may be of the scope. It is told the file, its number,
+/// offset and length of the stretch, and where to count the rows.
+pub(super) fn of(
+    definition: &Definition,
+    files: &[LookedAt],
+    books: &mut Books,
+    listener: &dyn Listener,
+    limit_bytes: Option<u64>,
+    scan: impl Fn(&LookedAt, usize, (u64, u64), Option<&Arc<FileCount>>) -> pl::PolarsResult<pl::LazyFrame>,
 ) -> Result<Option<pl::LazyFrame>, EngineError> {
     let processors = || std::thread::available_parallelism().map_or(1, usize::from) as u64;
     let round_bytes = limit_bytes.unwrap_or_else(|| processors().saturating_mul(PROCESSOR_BYTES));
@@ -47,9 +62,7 @@ pub(super) fn judged(
             count.iter().for_each(|count| count.add(*rows));
         }
         for part in parts(file, &reading.stretches, limit_bytes.map(|limit| limit / GROUPS_IN_MEMORY)) {
-            let stretch = (part.start, part.rows);
-            let rows = query::scan(definition, file, index, stretch, count.as_ref());
-            let rows = rows.map_err(|e| engine_error(&e))?;
+            let rows = scan(file, index, (part.start, part.rows), count.as_ref()).map_err(|e| engine_error(&e))?;
             taken += part.memory();
             match rounds.last_mut() {
                 Some(round) if taken <= round_bytes => round.push(rows),

@@ -10,6 +10,7 @@ mod merge;
 mod naive;
 mod nets;
 mod output;
+mod plans;
 mod process;
 mod quarantine;
 mod random;

@@ -250,7 +250,8 @@ fn filter(dice: &mut Dice, columns: &[ContractColumn], depth: usize) -> Filter {
     }
 }
 
-fn case(dice: &mut Dice) -> Case {
+/// A case over columns of types that `contract` picks.
+pub(super) fn case(dice: &mut Dice, contract: fn(&mut Dice) -> DataType) -> Case {
     let timezone = *dice.pick(&[Tz::UTC, Tz::Europe__Berlin, Tz::America__Sao_Paulo]);
     let count = 2 + dice.below(5);
     let columns: Vec<ContractColumn> =
@@ -260,7 +261,7 @@ fn case(dice: &mut Dice) -> Case {
         let found = partition_column(dice, &columns, timezone);
         partition.extend(found.map(|(transform, at)| (format!("p{}", partition.len()), transform, at)));
         if columns.iter().all(|c| c.contract.is_float()) {
-            return case(dice);
+            return case(dice, contract);
         }
     }
     let mut dimensions = Vec::new();
@@ -300,7 +301,7 @@ fn case(dice: &mut Dice) -> Case {
 }
 
 impl Case {
-    fn toml(&self) -> String {
+    pub(super) fn toml(&self) -> String {
         let mut out = format!("name = \"t\"\ntimezone = \"{}\"\nmax_rejected = 1.0\n", self.timezone.name());
         out.push_str("[source]\nformat = \"parquet\"\npath = \"raw/*.parquet\"\n[source.columns]\n");
         for (at, column) in self.columns.iter().enumerate() {
@@ -332,8 +333,20 @@ impl Case {
         out
     }
 
+    /// Writes the files.
+    pub(super) fn write(&self, bed: &Bed, dice: &mut Dice) {
+        for (number, file) in self.files.iter().enumerate() {
+            let columns = file.physical.iter().enumerate().map(|(at, physical)| {
+                let cells: Vec<Cell> = file.rows.iter().map(|row| row[at].clone()).collect();
+                column(&format!("c{at}"), physical, &cells)
+            });
+            let layout = Layout { row_group: *dice.pick(&[1, 3, 10, 100]), statistics: !dice.one_in(3) };
+            bed.write_as(&format!("raw/{number}.parquet"), columns.collect(), layout);
+        }
+    }
+
     /// Every partition that a row has.
-    fn partitions(&self) -> BTreeSet<String> {
+    pub(super) fn partitions(&self) -> BTreeSet<String> {
         self.files.iter().flat_map(|file| converted(self, file)).filter_map(|row| partition_of(self, &row)).collect()
     }
 }
@@ -388,20 +401,13 @@ fn assert_totals(
     }
 }
 
-async fn check(seed: u64) -> bool {
+async fn check(seed: u64, contract: fn(&mut Dice) -> DataType) -> bool {
     let mut dice = Dice(seed);
-    let case = case(&mut dice);
+    let case = case(&mut dice, contract);
     let toml = case.toml();
     let Ok(definition) = pipeline::parse(&toml, "test") else { return false };
     let bed = Bed::new();
-    for (number, file) in case.files.iter().enumerate() {
-        let columns = file.physical.iter().enumerate().map(|(at, physical)| {
-            let cells: Vec<Cell> = file.rows.iter().map(|row| row[at].clone()).collect();
-            column(&format!("c{at}"), physical, &cells)
-        });
-        let layout = Layout { row_group: *dice.pick(&[1, 3, 10, 100]), statistics: !dice.one_in(3) };
-        bed.write_as(&format!("raw/{number}.parquet"), columns.collect(), layout);
-    }
+    case.write(&bed, &mut dice);
     let all = case.partitions();
     let named: BTreeSet<String> = all.iter().filter(|_| !dice.one_in(3)).cloned().collect();
     let scope = (!named.is_empty() && !dice.one_in(4)).then_some(named);
@@ -450,21 +456,21 @@ async fn check(seed: u64) -> bool {
     true
 }
 
-async fn check_all(seeds: std::ops::Range<u64>) {
+pub(super) async fn check_all(seeds: std::ops::Range<u64>, contract: fn(&mut Dice) -> DataType) {
     let count = seeds.end - seeds.start;
     let mut accepted = 0;
     for seed in seeds {
-        accepted += u64::from(check(seed).await);
+        accepted += u64::from(check(seed, contract).await);
     }
     assert!(accepted * 10 > count * 8, "{accepted} of {count} pipelines are accepted");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn made_up_pipelines_come_out_as_row_by_row() {
-    check_all(0..60).await;
+    check_all(0..60, contract).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn more_made_up_pipelines_come_out_as_row_by_row() {
-    check_all(1000..1060).await;
+    check_all(1000..1060, contract).await;
 }

@@ -40,7 +40,7 @@ heaviest = "max(weight)"
 }
 
 /// Rows of four days, in cells of the contract's own types.
-fn rows(count: usize) -> Vec<[Cell; 5]> {
+pub(super) fn rows(count: usize) -> Vec<[Cell; 5]> {
     let mut dice = Dice(11);
     let weights = [0.0, -0.0, f64::NAN, 1.5, -2.25];
     let row = |dice: &mut Dice| {
@@ -57,7 +57,7 @@ fn rows(count: usize) -> Vec<[Cell; 5]> {
 }
 
 /// The rows as columns of a file; `narrow` is another choice of physical types.
-fn columns(rows: &[[Cell; 5]], narrow: bool) -> Vec<Column> {
+pub(super) fn columns(rows: &[[Cell; 5]], narrow: bool) -> Vec<Column> {
     let at =
         |place: usize, change: fn(&Cell) -> Cell| -> Vec<Cell> { rows.iter().map(|row| change(&row[place])).collect() };
     let millis = |cell: &Cell| if let Cell::Time(v) = cell { Cell::Time(v / 1000) } else { Cell::Null };
@@ -75,14 +75,14 @@ fn columns(rows: &[[Cell; 5]], narrow: bool) -> Vec<Column> {
     ]
 }
 
-fn digests(bed: &Bed, engine: &ChildEngine, definition: &str, named: &[&str]) -> BTreeMap<String, String> {
+pub(super) fn digests(bed: &Bed, engine: &ChildEngine, definition: &str, named: &[&str]) -> BTreeMap<String, String> {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let made = runtime.block_on(bed.run_with(engine, definition, named));
     made.unwrap_or_else(|e| panic!("{e:?}")).digests()
 }
 
 /// The engine's binary behind a script that sets the count of its threads.
-fn with_threads(bed: &Bed, threads: u32) -> ChildEngine {
+pub(super) fn with_threads(bed: &Bed, threads: u32) -> ChildEngine {
     let script = bed.path(&format!("threads-{threads}"));
     let text = format!("#!/bin/sh\nPOLARS_MAX_THREADS={threads} exec '{}' \"$@\"\n", env!("CARGO_BIN_EXE_refrain"));
     // Written by another process, so that no fork of this one holds it open for writing when it is started.

@@ -1,0 +1,231 @@
+//! A batch of rows: judged row by row, its rows in scope ready to be grouped.
+
+use super::super::files::LookedAt;
+use super::super::query::{BAD, Verdict, dimension_column, measure_column};
+use super::super::scope::{Allowed, value_name};
+use super::{KEPT, accumulator, words};
+use crate::partition::PartitionValue;
+use crate::pipeline::Definition;
+use ::polars::prelude as pl;
+use std::collections::HashMap;
+
+/// How the rows of a file are judged.
+pub(super) struct Judge {
+    allowed: Allowed,
+    nowhere: i32,
+    out_of_scope: i32,
+    rejected: i32,
+    filtered: i32,
+    in_scope: i32,
+    values: usize,
+    dimensions: usize,
+    /// The columns of the measures that have one.
+    measures: Vec<pl::PlSmallStr>,
+}
+
+impl Judge {
+    /// Of the file that is the `index`-th.
+    pub(super) fn of(definition: &Definition, file: &LookedAt, index: usize) -> Self {
+        let code = |verdict: Verdict| verdict.code_in(definition, index);
+        let measures = definition.measures.iter().enumerate();
+        Self {
+            allowed: file.allowed.clone(),
+            nowhere: code(Verdict::Nowhere),
+            out_of_scope: code(Verdict::OutOfScope),
+            rejected: code(Verdict::Rejected),
+            filtered: code(Verdict::Filtered),
+            in_scope: code(Verdict::InScope),
+            values: definition.partition.columns().len(),
+            dimensions: definition.dimensions.len(),
+            measures: measures
+                .filter(|(_, measure)| accumulator(&measure.aggregate).is_some())
+                .map(|(at, _)| measure_column(at, ""))
+                .collect(),
+        }
+    }
+}
+
+/// A column as integers.
+pub(super) struct Words {
+    /// Of one chunk; what is null is any number.
+    chunked: pl::Int64Chunked,
+    /// Which of them are values, where not all are.
+    valid: Option<Vec<bool>>,
+}
+
+impl Words {
+    fn of(frame: &pl::DataFrame, name: &str) -> pl::PolarsResult<Self> {
+        let chunked = words(frame.column(name)?)?;
+        let valid = (chunked.null_count() > 0).then(|| chunked.iter().map(|value| value.is_some()).collect());
+        Ok(Self { chunked, valid })
+    }
+
+    #[inline]
+    pub(super) fn values(&self) -> &[i64] {
+        self.chunked.downcast_iter().next().map_or(&[], |chunk| chunk.values())
+    }
+
+    #[inline]
+    pub(super) fn is_valid(&self, row: usize) -> bool {
+        self.valid.as_ref().is_none_or(|valid| valid[row])
+    }
+
+    /// Where there are nulls: 0 in their place.
+    fn without_nulls(mut self) -> Self {
+        if self.valid.is_some() {
+            let values = self.chunked.iter().map(|value| value.unwrap_or(0)).collect();
+            self.chunked = pl::Int64Chunked::from_vec(self.chunked.name().clone(), values);
+        }
+        self
+    }
+}
+
+/// How many rows were judged to be what (a code of a verdict), by their partition values, none for those without.
+pub(super) type Counts = Vec<((i32, Vec<i64>), u64)>;
+
+/// The rows of a batch.
+pub(super) struct Batch {
+    /// The partition values, the dimensions with 0 for null, and which of them are null.
+    pub(super) keys: Vec<Words>,
+    /// What is added up.
+    pub(super) numbers: Vec<Words>,
+    /// Which rows are in scope.
+    pub(super) rows: Vec<u32>,
+    /// How many were judged to be what.
+    pub(super) counts: Counts,
+}
+
+impl Batch {
+    /// Judges the rows of a frame.
+    pub(super) fn judged(judge: &Judge, frame: &pl::DataFrame) -> pl::PolarsResult<Self> {
+        let values = (0..judge.values).map(|at| Words::of(frame, &value_name(at)));
+        let mut keys = values.collect::<pl::PolarsResult<Vec<Words>>>()?;
+        let (rows, counts) = in_scope(judge, frame, &keys)?;
+        let mut nulls = vec![0i64; if judge.dimensions > 0 { frame.height() } else { 0 }];
+        for at in 0..judge.dimensions {
+            let dimension = Words::of(frame, &dimension_column(at))?;
+            for (nulls, valid) in nulls.iter_mut().zip(dimension.valid.iter().flatten()) {
+                *nulls |= i64::from(!valid) << at;
+            }
+            keys.push(dimension.without_nulls());
+        }
+        if judge.dimensions > 0 {
+            keys.push(Words { chunked: pl::Int64Chunked::from_vec("".into(), nulls), valid: None });
+        }
+        let numbers = judge.measures.iter().map(|name| Words::of(frame, name)).collect::<pl::PolarsResult<_>>()?;
+        Ok(Self { keys, numbers, rows, counts })
+    }
+}
+
+/// Which rows are in scope, and how many are judged to be what, in the order of judgement.
+fn in_scope(judge: &Judge, frame: &pl::DataFrame, values: &[Words]) -> pl::PolarsResult<(Vec<u32>, Counts)> {
+    let bad = flags(frame, BAD, true)?;
+    let kept = flags(frame, KEPT, false)?;
+    let is = |flags: &Option<Vec<bool>>, row: usize| flags.as_ref().is_some_and(|flags| flags[row]);
+    let mut places = Places::new(judge, values);
+    let mut rows = Vec::with_capacity(frame.height());
+    let (mut row, height) = (0, frame.height());
+    while row < height {
+        let stretch = row..stretch_end(values, row, height);
+        row = stretch.end;
+        let place = places.of(stretch.start);
+        if !place.allowed {
+            place.others += stretch.len() as u64;
+            continue;
+        }
+        for row in stretch {
+            if is(&bad, row) {
+                place.rejected += 1;
+            } else if kept.is_some() && !is(&kept, row) {
+                place.filtered += 1;
+            } else {
+                place.others += 1;
+                rows.push(row as u32);
+            }
+        }
+    }
+    Ok((rows, places.counts()))
+}
+
+/// A column of flags; none where there is no such column, or all its flags are the other one than `told`.
+fn flags(frame: &pl::DataFrame, name: &str, told: bool) -> pl::PolarsResult<Option<Vec<bool>>> {
+    let Ok(column) = frame.column(name) else { return Ok(None) };
+    let flags = column.as_materialized_series().bool()?.clone();
+    let is_told = if told { flags.any() } else { !flags.all() };
+    Ok(is_told.then(|| flags.iter().map(|flag| flag.unwrap_or(false)).collect()))
+}
+
+/// The end of the rows from `first` on that have its partition values.
+fn stretch_end(values: &[Words], first: usize, height: usize) -> usize {
+    values.iter().fold(height, |end, column| match &column.valid {
+        // Where one is null they are judged one by one.
+        Some(_) => first + 1,
+        None => {
+            let values = &column.values()[first..end];
+            values.iter().position(|value| *value != values[0]).map_or(end, |length| first + length)
+        }
+    })
+}
+
+/// A partition that rows of a batch have, or none.
+#[derive(Default)]
+struct Place {
+    values: Vec<i64>,
+    allowed: bool,
+    rejected: u64,
+    filtered: u64,
+    others: u64,
+}
+
+/// The partitions of a batch's rows: few, and neighbours mostly have the same.
+struct Places<'a> {
+    judge: &'a Judge,
+    columns: &'a [Words],
+    nowhere: Place,
+    all: Vec<Place>,
+    by_values: HashMap<Vec<i64>, usize>,
+    last: usize,
+    values: Vec<i64>,
+}
+
+impl<'a> Places<'a> {
+    fn new(judge: &'a Judge, columns: &'a [Words]) -> Self {
+        let (all, by_values, values) = (Vec::new(), HashMap::new(), Vec::new());
+        Self { judge, columns, nowhere: Place::default(), all, by_values, last: 0, values }
+    }
+
+    /// The partition of a row.
+    fn of(&mut self, row: usize) -> &mut Place {
+        if !self.columns.iter().all(|column| column.is_valid(row)) {
+            return &mut self.nowhere;
+        }
+        self.values.clear();
+        self.values.extend(self.columns.iter().map(|column| column.values()[row]));
+        if self.all.get(self.last).is_none_or(|place| place.values != self.values) {
+            self.last = match self.by_values.get(&self.values) {
+                Some(at) => *at,
+                None => self.enter(),
+            };
+        }
+        &mut self.all[self.last]
+    }
+
+    fn enter(&mut self) -> usize {
+        let values: Vec<PartitionValue> = self.values.iter().map(|v| PartitionValue::Int(i128::from(*v))).collect();
+        let allowed = self.judge.allowed.contains(&values);
+        self.by_values.insert(self.values.clone(), self.all.len());
+        self.all.push(Place { values: self.values.clone(), allowed, ..Place::default() });
+        self.all.len() - 1
+    }
+
+    fn counts(self) -> Counts {
+        let judge = self.judge;
+        let of_place = |place: Place| {
+            let others = if place.allowed { judge.in_scope } else { judge.out_of_scope };
+            [(judge.rejected, place.rejected), (judge.filtered, place.filtered), (others, place.others)]
+                .map(|(code, rows)| ((code, place.values.clone()), rows))
+        };
+        let nowhere = ((judge.nowhere, Vec::new()), self.nowhere.others);
+        self.all.into_iter().flat_map(of_place).chain([nowhere]).filter(|(_, rows)| *rows > 0).collect()
+    }
+}
