@@ -18,6 +18,8 @@ LEAN = {
     "MALLOC_ARENA_MAX": "2",
     "MALLOC_MMAP_THRESHOLD_": "67108864",
     "MALLOC_TRIM_THRESHOLD_": "1073741824",
+    "MALLOC_TOP_PAD_": "67108864",
+    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
 }
 
 

@@ -43,9 +43,15 @@ pub(super) const LEAN: [(&str, &str); 4] = [
 /// Where memory has a limit, freed blocks of 128 KiB and more go back at once: kept for later in many places, they are most of
 /// what a query seems to take.
 pub(super) const GIVE_BACK: (&str, &str) = ("MALLOC_MMAP_THRESHOLD_", "131072");
-/// Giving back takes time, a tenth of a query's, so that without a limit they are kept; in few places, or more is taken than used.
-const KEEP: [(&str, &str); 3] =
-    [("MALLOC_ARENA_MAX", "2"), ("MALLOC_MMAP_THRESHOLD_", "67108864"), ("MALLOC_TRIM_THRESHOLD_", "1073741824")];
+/// Giving back takes time, a tenth of a query's, so that without a limit they are kept; in few places, or more is taken than used;
+/// and taken from the system in large pieces and pages, since it clears a page at a time when one is first touched.
+const KEEP: [(&str, &str); 5] = [
+    ("MALLOC_ARENA_MAX", "2"),
+    ("MALLOC_MMAP_THRESHOLD_", "67108864"),
+    ("MALLOC_TRIM_THRESHOLD_", "1073741824"),
+    ("MALLOC_TOP_PAD_", "67108864"),
+    ("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1"),
+];
 /// How much of the child's last words is kept.
 const LAST_WORDS_BYTES: usize = 4096;
 

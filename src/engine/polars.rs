@@ -46,7 +46,7 @@ use files::{LookedAt, SourceFiles, Stamp};
 use quarantine::Row;
 use rows::Rows;
 use sorting::Sorter;
-use split::{sorted, split};
+use split::{Groups, by_partition, finished};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -232,7 +232,7 @@ impl Attempt<'_> {
             None => {
                 let grouped = scan(self.definition, files, &mut books, self.listener, self.job.read_bytes)?;
                 let apart = self.check(files, &books)?;
-                (self.stage(grouped.as_ref(), &books)?, apart)
+                (self.stage(grouped, &books)?, apart)
             }
             Some(table) => {
                 let (definition, folder) = (self.definition, &self.job.staging);
@@ -258,30 +258,21 @@ impl Attempt<'_> {
         }
     }
 
-    /// Sorts the rows in scope, splits them by partition and writes each partition's file.
-    fn stage(&mut self, grouped: Option<&pl::DataFrame>, books: &Books) -> Result<Vec<StagedPartition>, EngineError> {
-        let parts = match grouped {
-            Some(grouped) => {
-                let rows = sorted(self.definition, grouped)?;
-                split(self.definition, &rows).map_err(|e| engine_error(&e))?
-            }
-            None => Vec::new(),
-        };
+    /// Sorts the rows of each partition and writes its file.
+    fn stage(&mut self, parts: Vec<Groups>, books: &Books) -> Result<Vec<StagedPartition>, EngineError> {
         self.progress.stage = Stage::Staging;
         self.progress.partitions += parts.len() as u64;
         self.listener.at(&self.progress);
         self.listener.step("scanned")?;
-        let threads = threads(self.job, parts.iter().map(|(_, part)| part.estimated_size()).max());
-        let parts: Vec<(String, PartitionKey, pl::DataFrame)> = (self.staged..)
-            .zip(parts)
-            .map(|(number, (key, part))| (file_name(self.definition, number), key, part))
-            .collect();
         let (definition, job) = (self.definition, self.job);
+        let threads = threads(definition, job, parts.iter().map(|part| part.count).max());
+        let names = (self.staged..).map(|number| file_name(definition, number));
         let mut out = Vec::new();
-        let stage = |(name, key, part): (String, PartitionKey, pl::DataFrame)| {
-            stage_one(definition, job, name, &key, &part, books.source_rows(&key))
+        let stage = |(name, part): (String, Groups)| {
+            let source_rows = books.source_rows(&part.key);
+            stage_one(definition, job, name, part, source_rows)
         };
-        side_by_side::in_order(parts, threads, stage, |staged| {
+        side_by_side::in_order(names.zip(parts).collect(), threads, stage, |staged| {
             out.push(staged);
             self.staged += 1;
             self.progress.partitions_staged += 1;
@@ -293,9 +284,11 @@ impl Attempt<'_> {
 }
 
 /// How many partitions are written at the same time: as many as there are processors, and fit the memory.
-fn threads(job: &Job, largest_bytes: Option<usize>) -> usize {
-    // One has its rows, those in the types of the file, and the pages made of them.
-    let bytes = 3 * largest_bytes.unwrap_or(0).max(1) as u64;
+fn threads(definition: &Definition, job: &Job, most_rows: Option<usize>) -> usize {
+    /// Of a value: as it was grouped, finished, in the type of the file, and in its pages.
+    const VALUE_BYTES: usize = 64;
+    let columns = definition.dimensions.len() + definition.measures.len();
+    let bytes = (most_rows.unwrap_or(0) * columns * VALUE_BYTES).max(1) as u64;
     let fit = usize::try_from(job.sort_bytes / bytes).unwrap_or(usize::MAX);
     std::thread::available_parallelism().map_or(1, usize::from).min(fit)
 }
@@ -307,16 +300,15 @@ fn scan(
     books: &mut Books,
     listener: &dyn Listener,
     limit_bytes: Option<u64>,
-) -> Result<Option<pl::DataFrame>, EngineError> {
+) -> Result<Vec<Groups>, EngineError> {
     if narrow::fits(definition) {
         return narrow::scan(definition, files, books, listener, limit_bytes);
     }
-    let Some(judged) = union::judged(definition, files, books, listener, limit_bytes)? else { return Ok(None) };
+    let Some(judged) = union::judged(definition, files, books, listener, limit_bytes)? else { return Ok(Vec::new()) };
     let run = || query::group(definition, judged).collect_with_engine(pl::Engine::Streaming);
     let grouped = run().map_err(|error| not_read(files, &error))?.unwrap_single();
     let entered = query::counted(definition, &grouped).and_then(|counted| books.enter(definition, files, &counted));
-    entered.map_err(|e| engine_error(&e))?;
-    Ok(Some(grouped))
+    entered.and_then(|()| by_partition(definition, &grouped)).map_err(|e| engine_error(&e))
 }
 
 /// Reads the files and keeps their rows.
@@ -355,11 +347,11 @@ fn stage_one(
     definition: &Definition,
     job: &Job,
     file: String,
-    key: &PartitionKey,
-    part: &pl::DataFrame,
+    Groups { key, frame, .. }: Groups,
     source_rows: u64,
 ) -> Result<StagedPartition, EngineError> {
-    let totals = measures::totals(definition, part)?;
+    let part = finished(definition, &frame().map_err(|e| engine_error(&e))?)?;
+    let totals = measures::totals(definition, &part)?;
     let rows = part.height() as u64;
     let types = definition.dimensions.iter().map(|d| (&d.name, &d.expr.data_type));
     let types = types.chain(definition.measures.iter().map(|m| (&m.name, &m.data_type)));
@@ -369,9 +361,9 @@ fn stage_one(
         columns.and_then(|columns| pl::DataFrame::new(part.height(), columns)).map_err(|e| engine_error(&e))?;
     frame.rechunk_mut();
     let written = output::write(&job.staging.join(&file), &mut frame, &definition.output);
-    let written = written.map_err(|e| output::in_partition(e, key))?;
+    let written = written.map_err(|e| output::in_partition(e, &key))?;
     Ok(StagedPartition {
-        partition: key.clone(),
+        partition: key,
         file: Some(file),
         rows,
         totals,

@@ -5,23 +5,30 @@
 //! same groups.
 
 mod batch;
+mod cells;
+mod doubtful;
+mod flags;
 mod groups;
 mod table;
 
 use super::books::Books;
 use super::files::LookedAt;
 use super::lower::{inner_type, lower};
-use super::query::{self, BAD, Carried, ROWS, VERDICT, Verdict, dimension_column, measure_column};
+use super::query::{self, BAD, Carried, ROWS, VERDICT, dimension_column, measure_column};
 use super::scope::{value_name, value_type};
-use super::{Listener, engine_error, not_read, union};
+use super::{Listener, engine_error, not_read, split, union};
 use crate::engine::EngineError;
-use crate::pipeline::{Aggregate, DataType, Definition};
+use crate::partition::PartitionValue;
+use crate::pipeline::{Aggregate, DataType, Definition, Measure};
 use ::polars::prelude as pl;
 use ::polars::prelude::{IntoColumn, NewChunkedArray, OptFlags, lit};
-use batch::Judge;
-use groups::Groups;
+use batch::{Counts, Judge};
+use groups::{Groups, Place, Taken};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use table::{Accumulator, Group};
+
+pub(super) use doubtful::settle;
 
 /// The column that says whether `where` is true for a row.
 const KEPT: &str = "\u{1}kept";
@@ -30,14 +37,18 @@ const MOST_DIMENSIONS: usize = 64;
 
 /// Whether a definition's rows can be grouped so.
 pub(super) fn fits(definition: &Definition) -> bool {
-    let values = definition.partition.columns().iter().all(|column| value_type(column) == pl::DataType::Int64);
     let dimensions = definition.dimensions.iter().all(|dimension| is_word(&dimension.expr.data_type));
     let measures = definition.measures.iter().all(|measure| match &measure.aggregate {
         Aggregate::CountRows | Aggregate::Count(_) => true,
         Aggregate::Sum(x) | Aggregate::Avg(x) | Aggregate::Min(x) | Aggregate::Max(x) => is_word(&x.data_type),
         Aggregate::CountDistinct(_) => false,
     });
-    values && dimensions && measures && definition.dimensions.len() <= MOST_DIMENSIONS
+    has_words(definition) && dimensions && measures && definition.dimensions.len() <= MOST_DIMENSIONS
+}
+
+/// Whether its partition values are integers of 64 bits.
+fn has_words(definition: &Definition) -> bool {
+    definition.partition.columns().iter().all(|column| value_type(column) == pl::DataType::Int64)
 }
 
 /// Whether values of a type are integers in the order of the type.
@@ -62,7 +73,7 @@ pub(super) fn scan(
     books: &mut Books,
     listener: &dyn Listener,
     limit_bytes: Option<u64>,
-) -> Result<Option<pl::DataFrame>, EngineError> {
+) -> Result<Vec<split::Groups>, EngineError> {
     let groups = Arc::new(Groups::new(definition));
     let rows = union::of(definition, files, books, listener, limit_bytes, |file, index, stretch, count| {
         let carried = Carried { count: count.cloned(), ..Carried::default() };
@@ -76,13 +87,11 @@ pub(super) fn scan(
         let needed = needed(definition, rows.may_be_bad);
         Ok(rows.frame.select(needed).map(take, OptFlags::all(), None, Some("narrow groups")))
     })?;
-    let Some(rows) = rows else { return Ok(None) };
+    let Some(rows) = rows else { return Ok(Vec::new()) };
     rows.collect_with_engine(pl::Engine::Streaming).map_err(|error| not_read(files, &error))?;
-    let mut entered = || -> pl::PolarsResult<pl::DataFrame> {
-        books.enter(definition, files, &counted(definition, &groups)?)?;
-        grouped(definition, &groups)
-    };
-    entered().map(Some).map_err(|e| engine_error(&e))
+    let counted = counted(definition, &groups.counts()).and_then(|counted| books.enter(definition, files, &counted));
+    counted.map_err(|e| engine_error(&e))?;
+    Ok(by_partition(definition, groups.take()))
 }
 
 /// What is needed of rows that are prepared.
@@ -119,8 +128,7 @@ fn accumulator(aggregate: &Aggregate) -> Option<Accumulator> {
 }
 
 /// How many rows were judged to be what, by partition: what the books take.
-fn counted(definition: &Definition, groups: &Groups) -> pl::PolarsResult<pl::DataFrame> {
-    let counts = groups.counts();
+fn counted(definition: &Definition, counts: &Counts) -> pl::PolarsResult<pl::DataFrame> {
     let verdicts = counts.iter().map(|((code, _), _)| Some(*code));
     let mut columns = vec![pl::Int32Chunked::from_iter_options(VERDICT.into(), verdicts).into_column()];
     for at in 0..definition.partition.columns().len() {
@@ -132,44 +140,88 @@ fn counted(definition: &Definition, groups: &Groups) -> pl::PolarsResult<pl::Dat
     pl::DataFrame::new(counts.len(), columns)
 }
 
-/// The groups in scope, in the columns of [`query::group`].
-fn grouped(definition: &Definition, groups: &Groups) -> pl::PolarsResult<pl::DataFrame> {
-    let shards = groups.all();
-    let all = || shards.iter().flat_map(|shard| shard.groups());
-    let height = all().count();
-    let integers = |name: pl::PlSmallStr, value: &dyn Fn(&Group<'_>) -> Option<i64>| {
+/// The groups by partition, in the order of their values.
+fn by_partition(definition: &Definition, taken: Taken) -> Vec<split::Groups> {
+    let values = definition.partition.columns().len();
+    let mut places: BTreeMap<Vec<i64>, Vec<Place>> = BTreeMap::new();
+    let mut last: Option<(Vec<i64>, Vec<Place>)> = None;
+    for (place, group) in taken.all() {
+        match &mut last {
+            Some((of, places)) if (0..values).all(|at| of[at] == group.value(at)) => places.push(place),
+            _ => {
+                let of: Vec<i64> = (0..values).map(|at| group.value(at)).collect();
+                if let Some((of, found)) = last.take() {
+                    places.insert(of, found);
+                }
+                let mut found = places.remove(&of).unwrap_or_default();
+                found.push(place);
+                last = Some((of, found));
+            }
+        }
+    }
+    places.extend(last);
+    let (taken, dimensions, measures) =
+        (Arc::new(taken), Arc::new(dimension_types(definition)), Arc::new(measure_types(definition)));
+    let of_partition = |(values, places): (Vec<i64>, Vec<Place>)| {
+        let values: Vec<PartitionValue> = values.into_iter().map(|v| PartitionValue::Int(i128::from(v))).collect();
+        let (taken, dimensions, measures) = (Arc::clone(&taken), Arc::clone(&dimensions), Arc::clone(&measures));
+        let count = places.len();
+        let frame = move || frame(&taken, &places, &dimensions, &measures);
+        Some(split::Groups { key: definition.partition.key(&values)?, count, frame: Box::new(frame) })
+    };
+    places.into_iter().filter_map(of_partition).collect()
+}
+
+fn dimension_types(definition: &Definition) -> Vec<pl::DataType> {
+    definition.dimensions.iter().map(|dimension| inner_type(&dimension.expr.data_type)).collect()
+}
+
+/// What is added up of each measure, and the type that it is of.
+fn measure_types(definition: &Definition) -> Vec<Option<(Accumulator, pl::DataType)>> {
+    let of = |measure: &Measure| {
+        let inner = measure.aggregate.argument().map_or(pl::DataType::Int64, |x| inner_type(&x.data_type));
+        Some((accumulator(&measure.aggregate)?, inner))
+    };
+    definition.measures.iter().map(of).collect()
+}
+
+/// The groups at some places, in the columns of [`query::group`].
+fn frame(
+    taken: &Taken,
+    places: &[Place],
+    dimensions: &[pl::DataType],
+    measures: &[Option<(Accumulator, pl::DataType)>],
+) -> pl::PolarsResult<pl::DataFrame> {
+    let all = || places.iter().map(|place| taken.group(*place));
+    let integers = |name: pl::PlSmallStr, value: &dyn Fn(&Group<'_>) -> i64| {
+        pl::Int64Chunked::from_vec(name, all().map(|group| value(&group)).collect()).into_column()
+    };
+    let options = |name: pl::PlSmallStr, value: &dyn Fn(&Group<'_>) -> Option<i64>| {
         pl::Int64Chunked::from_iter_options(name, all().map(|group| value(&group))).into_column()
     };
-    let code = Verdict::InScope.code(0);
-    let mut columns = vec![pl::Column::new_scalar(VERDICT.into(), pl::Scalar::from(code), height)];
-    for at in 0..definition.partition.columns().len() {
-        columns.push(integers(value_name(at), &|group| Some(group.value(at))));
+    let mut columns = Vec::new();
+    for (at, data_type) in dimensions.iter().enumerate() {
+        columns.push(of_words(&options(dimension_column(at), &|group| group.dimension(at)), data_type)?);
     }
-    for (at, dimension) in definition.dimensions.iter().enumerate() {
-        let values = integers(dimension_column(at), &|group| group.dimension(at));
-        columns.push(of_words(&values, &inner_type(&dimension.expr.data_type))?);
-    }
-    columns.push(integers(ROWS.into(), &|group| i64::try_from(group.rows()).ok()));
+    columns.push(integers(ROWS.into(), &|group| group.rows().cast_signed()));
     let mut place = 0;
-    for (at, measure) in definition.measures.iter().enumerate() {
-        let Some(accumulator) = accumulator(&measure.aggregate) else { continue };
+    for (at, measure) in measures.iter().enumerate() {
+        let Some((accumulator, data_type)) = measure else { continue };
         let (here, name) = (place, |part| measure_column(at, part));
-        columns.push(integers(name("count"), &|group| i64::try_from(group.count(here)).ok()));
+        columns.push(integers(name("count"), &|group| group.count(here).cast_signed()));
         match accumulator {
             Accumulator::Count => {}
             Accumulator::Sum => {
-                let sums = all().map(|group| Some(group.sum(here)));
-                columns.push(pl::Int128Chunked::from_iter_options(name("sum"), sums).into_column());
+                let sums = all().map(|group| group.sum(here)).collect();
+                columns.push(pl::Int128Chunked::from_vec(name("sum"), sums).into_column());
             }
             Accumulator::Least | Accumulator::Greatest => {
-                let values = integers(name("value"), &|group| group.extreme(here));
-                let inner = measure.aggregate.argument().map_or(pl::DataType::Int64, |x| inner_type(&x.data_type));
-                columns.push(of_words(&values, &inner)?);
+                columns.push(of_words(&options(name("value"), &|group| group.extreme(here)), data_type)?);
             }
         }
         place += 1;
     }
-    pl::DataFrame::new(height, columns)
+    pl::DataFrame::new(places.len(), columns)
 }
 
 /// The other way round: a column of integers in the type that it was.

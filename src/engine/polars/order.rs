@@ -4,7 +4,7 @@ use super::narrow::words;
 use ::polars::prelude as pl;
 use ::polars::prelude::ChunkAgg;
 
-/// The rows of a frame sorted by columns of it, nulls first. No two of them are alike in all of these.
+/// The rows of a frame sorted by columns of it, nulls first; rows that are alike in all of these in any order.
 pub(super) fn sorted(frame: &pl::DataFrame, keys: &[pl::Column]) -> pl::PolarsResult<pl::DataFrame> {
     match packed(keys)? {
         Some(packed) => {

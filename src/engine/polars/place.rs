@@ -12,10 +12,21 @@ use ::polars::prelude::IntoLazy;
 
 const HEIGHT: &str = "\u{1}height";
 
+/// What statistics say of the partition values of a row group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Placed {
+    /// All its rows have these.
+    In(Vec<PartitionValue>),
+    /// The least and the greatest have these.
+    Between(Vec<PartitionValue>, Vec<PartitionValue>),
+    /// Nothing.
+    Anywhere,
+}
+
 impl LookedAt {
-    /// The partition values of each row group that statistics place wholly in one partition.
-    pub(super) fn placed(&self, definition: &Definition) -> Vec<Option<Vec<PartitionValue>>> {
-        let nothing = || vec![None; self.row_groups.len()];
+    /// What statistics say of each row group.
+    pub(super) fn placed(&self, definition: &Definition) -> Vec<Placed> {
+        let nothing = || vec![Placed::Anywhere; self.row_groups.len()];
         if self.row_groups.is_empty() || !self.can_be_placed(definition) {
             return nothing();
         }
@@ -38,7 +49,7 @@ impl LookedAt {
         })
     }
 
-    fn place(&self, definition: &Definition) -> pl::PolarsResult<Vec<Option<Vec<PartitionValue>>>> {
+    fn place(&self, definition: &Definition) -> pl::PolarsResult<Vec<Placed>> {
         let spec = &definition.partition;
         let mut known = vec![true; self.row_groups.len()];
         // A column that is there whatever the others are: constants alone would make one row.
@@ -64,7 +75,12 @@ impl LookedAt {
             let (least, greatest) = (2 * group, 2 * group + 1);
             let same =
                 frame.columns().iter().all(|c| matches!((c.get(least), c.get(greatest)), (Ok(a), Ok(b)) if a == b));
-            out.push(if *known && same { values_at(&frame, spec, least)? } else { None });
+            let values = |at| if *known { values_at(&frame, spec, at) } else { Ok(None) };
+            out.push(match (values(least)?, values(greatest)?) {
+                (Some(values), _) if same => Placed::In(values),
+                (Some(least), Some(greatest)) => Placed::Between(least, greatest),
+                _ => Placed::Anywhere,
+            });
         }
         Ok(out)
     }

@@ -5,6 +5,7 @@ use super::counts::FileCount;
 use super::exact::{map_i128, power_of_ten};
 use super::files::LookedAt;
 use super::lower::{balanced, keep_type, lower};
+use super::place::Placed;
 use super::scope::{value_name, value_of};
 use crate::partition::PartitionValue;
 use crate::pipeline::url::shown;
@@ -87,27 +88,33 @@ pub(super) fn dimension_column(at: usize) -> pl::PlSmallStr {
     format!("\u{1}d{at}").into()
 }
 
-/// What a scan found out before it reads: per file, the stretches of rows to read, and the rows that statistics
-/// already place outside the scope.
+/// What a scan found out of a file before it reads.
+#[derive(Default)]
 pub(super) struct Reading {
     /// Offset and length of the stretches to read.
     pub(super) stretches: Vec<(u64, u64)>,
     /// Rows out of scope by their partition values.
     pub(super) placed: Vec<(Vec<PartitionValue>, u64)>,
+    /// Row groups that may have no row of the scope: statistics name partitions on both sides of it.
+    pub(super) doubtful: Vec<(u64, u64)>,
 }
 
 /// Cuts a file to the row groups that may hold rows of the scope.
 pub(super) fn reading(definition: &Definition, file: &LookedAt) -> Reading {
     let places = match file.allowed.condition() {
-        None => vec![None; file.row_groups.len()],
+        None => vec![Placed::Anywhere; file.row_groups.len()],
         Some(_) => file.placed(definition),
     };
-    let mut out = Reading { stretches: Vec::new(), placed: Vec::new() };
+    let is_out = |values: &[PartitionValue]| !file.allowed.contains(values);
+    let mut out = Reading::default();
     let mut offset = 0;
     for (rows, place) in file.row_groups.iter().zip(places) {
-        match place.filter(|values| !file.allowed.contains(values)) {
-            Some(values) => out.placed.push((values, *rows)),
-            None => match out.stretches.last_mut() {
+        match place {
+            Placed::In(values) if is_out(&values) => out.placed.push((values, *rows)),
+            Placed::Between(least, greatest) if is_out(&least) && is_out(&greatest) => {
+                out.doubtful.push((offset, *rows));
+            }
+            _ => match out.stretches.last_mut() {
                 Some((start, length)) if *start + *length == offset => *length += rows,
                 _ => out.stretches.push((offset, *rows)),
             },
@@ -222,6 +229,20 @@ pub(super) fn prepared(definition: &Definition, file: &LookedAt, frame: pl::Lazy
     let may_be_bad = any_bad.is_some();
     values.extend(any_bad.map(|any_bad| any_bad.alias(BAD)));
     Prepared { frame: frame.select(columns).select(values), kept, may_be_bad }
+}
+
+/// The partition values of the rows of a frame over a file, and nothing else.
+pub(super) fn values(definition: &Definition, file: &LookedAt, frame: pl::LazyFrame) -> pl::LazyFrame {
+    let values = partition_values(definition, None);
+    let columns = definition.source.columns.iter().zip(&file.found).filter_map(|(column, found)| {
+        let is_needed = definition.partition.columns().iter().any(|p| p.source == column.name);
+        Some(found.convert(column).filter(|_| is_needed)?.expr.alias(column.name.as_str()))
+    });
+    let mut columns: Vec<pl::Expr> = columns.collect();
+    if !has_columns(file) {
+        columns.push(pl::col(ROW));
+    }
+    frame.select(columns).select(values)
 }
 
 /// The partition values of rows over the columns of the contract.

@@ -1,4 +1,4 @@
-//! Groups in order, and the rows of each partition.
+//! Groups by partition, their finished rows in order, and the rows of each partition.
 
 use super::query::{self, VERDICT, Verdict};
 use super::scope::{value_name, values_at};
@@ -9,28 +9,46 @@ use crate::pipeline::Definition;
 use ::polars::prelude as pl;
 use ::polars::prelude::IntoLazy;
 
-/// The finished rows in scope with their partition values, sorted by partition and dimensions: a total order, since the
-/// rows are groups.
-pub(super) fn sorted(definition: &Definition, grouped: &pl::DataFrame) -> Result<pl::DataFrame, EngineError> {
-    let polars = |e: pl::PolarsError| engine_error(&e);
+/// The groups of a partition, in any order, and in the columns of [`query::group`] when they are asked for.
+pub(super) struct Groups {
+    pub(super) key: PartitionKey,
+    pub(super) count: usize,
+    pub(super) frame: Box<dyn FnOnce() -> pl::PolarsResult<pl::DataFrame> + Send>,
+}
+
+/// The groups in scope by partition, in the order of their values.
+pub(super) fn by_partition(definition: &Definition, grouped: &pl::DataFrame) -> pl::PolarsResult<Vec<Groups>> {
     let in_scope = pl::col(VERDICT).eq(pl::lit(Verdict::InScope as i32));
-    let grouped = grouped.clone().lazy().filter(in_scope).collect().map_err(polars)?;
+    let grouped = grouped.clone().lazy().filter(in_scope).collect()?;
+    let names = (0..definition.partition.columns().len()).map(value_name);
+    let values = names.map(|name| grouped.column(&name).cloned()).collect::<pl::PolarsResult<Vec<_>>>()?;
+    let parts = split(definition, &order::sorted(&grouped, &values)?)?;
+    let groups = |(key, part): (PartitionKey, pl::DataFrame)| Groups {
+        key,
+        count: part.height(),
+        frame: Box::new(move || Ok(part)),
+    };
+    Ok(parts.into_iter().map(groups).collect())
+}
+
+/// The finished rows of a partition's groups, sorted by the dimensions: a total order, since the rows are groups.
+pub(super) fn finished(definition: &Definition, grouped: &pl::DataFrame) -> Result<pl::DataFrame, EngineError> {
     let mut columns = Vec::new();
-    for at in 0..definition.partition.columns().len() {
-        columns.push(grouped.column(&value_name(at)).map_err(polars)?.clone());
-    }
     for (at, dimension) in definition.dimensions.iter().enumerate() {
-        let column = grouped.column(&query::dimension_column(at)).map_err(polars)?;
+        let column = grouped.column(&query::dimension_column(at)).map_err(|e| engine_error(&e))?;
         columns.push(column.clone().with_name(dimension.name.as_str().into()));
     }
     let keys = columns.clone();
     for (at, measure) in definition.measures.iter().enumerate() {
-        columns.push(measures::finish(measure, at, &grouped)?);
+        columns.push(measures::finish(measure, at, grouped)?);
     }
-    let frame = pl::DataFrame::new(grouped.height(), columns).map_err(polars)?;
-    let mut frame = order::sorted(&frame, &keys).map_err(polars)?;
-    frame.rechunk_mut();
-    Ok(frame)
+    let finish = || {
+        let frame = pl::DataFrame::new(grouped.height(), columns)?;
+        let mut frame = if keys.is_empty() { frame } else { order::sorted(&frame, &keys)? };
+        frame.rechunk_mut();
+        Ok(frame)
+    };
+    finish().map_err(|e| engine_error(&e))
 }
 
 /// The rows of each partition, without the partition values.

@@ -8,6 +8,7 @@ use ::polars::prelude as pl;
 use ::polars::prelude::IntoColumn;
 use chrono::{DateTime, Offset, TimeZone};
 use chrono_tz::Tz;
+use std::ops::Range;
 
 const SECOND: i64 = 1_000_000;
 const HOUR: i64 = 3600 * SECOND;
@@ -77,34 +78,61 @@ pub(super) fn period_of(wall: pl::Expr, transform: Transform) -> pl::Expr {
     wall.map(
         move |column| {
             let physical = column.as_materialized_series().to_physical_repr().into_owned();
-            let mut last = Period::default();
-            Ok(map_i64(physical.i64()?, |v| last.of(v, transform)).into_column())
+            Ok(map_periods(physical.i64()?, |v| of_transform(v, transform)).into_column())
         },
         |_, field| Ok(pl::Field::new(field.name().clone(), pl::DataType::Int64)),
     )
 }
 
-/// The period of the value before: neighbouring rows mostly have the same.
-#[derive(Default)]
+/// A period, and what it is mapped to.
 struct Period {
     /// From here, and before there.
-    within: std::ops::Range<i64>,
-    count: i64,
+    within: Range<i64>,
+    is: i64,
 }
 
 impl Period {
     #[inline]
-    fn of(&mut self, micros: i64, transform: Transform) -> Option<i64> {
-        if !self.within.contains(&micros) {
-            let count = period(micros, transform)?;
-            *self = Self { within: bounds(micros, transform), count };
-        }
-        Some(self.count)
+    fn contains(&self, micros: i64) -> bool {
+        micros.wrapping_sub(self.within.start).cast_unsigned()
+            < self.within.end.wrapping_sub(self.within.start).cast_unsigned()
     }
 }
 
+/// How many values are looked at together.
+const BLOCK: usize = 64;
+
+/// Maps times by the period that they are in. Neighbouring rows mostly are in the same: `of` is asked where one is not.
+fn map_periods(column: &pl::Int64Chunked, of: impl Fn(i64) -> Option<Period>) -> pl::Int64Chunked {
+    let mut last = Period { within: 0..0, is: 0 };
+    let mut mapped = Vec::with_capacity(column.len());
+    for block in column.downcast_iter().flat_map(|chunk| chunk.values().chunks(BLOCK)) {
+        if block.iter().fold(true, |all, value| all & last.contains(*value)) {
+            mapped.resize(mapped.len() + block.len(), last.is);
+            continue;
+        }
+        for value in block {
+            if !last.contains(*value) {
+                match of(*value) {
+                    Some(period) => last = period,
+                    None => {
+                        return pl::arity::unary_elementwise(column, |v: Option<i64>| of(v?).map(|period| period.is));
+                    }
+                }
+            }
+            mapped.push(last.is);
+        }
+    }
+    pl::Int64Chunked::from_vec(column.name().clone(), mapped).with_validity(column.rechunk_validity())
+}
+
+fn of_transform(micros: i64, transform: Transform) -> Option<Period> {
+    let is = period(micros, transform)?;
+    Some(Period { within: bounds(micros, transform), is })
+}
+
 /// From where to where times have the period of this one, which has one.
-fn bounds(micros: i64, transform: Transform) -> std::ops::Range<i64> {
+fn bounds(micros: i64, transform: Transform) -> Range<i64> {
     let day = micros.div_euclid(DAY);
     let (year, month) = civil(day);
     let of_days = |first: i64, next: i64| first * DAY..next * DAY;
@@ -159,7 +187,7 @@ pub(super) fn truncate_wall(value: pl::Expr, unit: Unit, to: pl::DataType) -> pl
             let target = series.dtype().clone();
             let naive = pl::DataType::Datetime(pl::TimeUnit::Microseconds, None);
             let physical = series.cast(&naive)?.to_physical_repr().into_owned();
-            let starts = map_i64(physical.i64()?, |v| start(v, unit));
+            let starts = map_periods(physical.i64()?, |v| of_unit(v, unit));
             starts.into_datetime(pl::TimeUnit::Microseconds, None).into_column().cast(&target)
         },
         move |_, field| Ok(pl::Field::new(field.name().clone(), to.clone())),
@@ -174,7 +202,21 @@ pub(super) fn truncate_zoned(value: pl::Expr, timezone: Tz, unit: Unit, to: pl::
     })
 }
 
-#[inline]
+/// The unit that holds a time, and its start.
+fn of_unit(micros: i64, unit: Unit) -> Option<Period> {
+    let start = start(micros, unit)?;
+    let next = match unit {
+        Unit::Minute => start.checked_add(60 * SECOND),
+        Unit::Hour => start.checked_add(HOUR),
+        Unit::Day => start.checked_add(DAY),
+        Unit::Week => start.checked_add(7 * DAY),
+        // No month is longer: the value after this one is asked for by itself.
+        Unit::Month | Unit::Year => start.checked_add(28 * DAY),
+    };
+    let within = next.map_or(micros..micros + i64::from(micros < i64::MAX), |next| start..next);
+    Some(Period { within, is: start })
+}
+
 fn start(micros: i64, unit: Unit) -> Option<i64> {
     const MINUTE: i64 = 60_000_000;
     let day = micros.div_euclid(DAY);
@@ -204,6 +246,7 @@ fn first_of(year: i64, month: i64) -> i64 {
 #[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
+    use ::polars::prelude::NewChunkedArray;
     use chrono::{Datelike, NaiveDate, NaiveDateTime, Timelike};
 
     fn micros(text: &str) -> i64 {
@@ -226,22 +269,43 @@ mod tests {
     }
 
     #[test]
-    fn the_period_before_is_that_of_its_bounds_and_no_further() {
+    fn columns_of_times_are_mapped_as_each_of_them_is() {
         let transforms =
             [Transform::YearOf, Transform::MonthOf, Transform::DayOf, Transform::HourOf, Transform::HourOfDay];
-        for transform in transforms {
-            let mut last = Period::default();
-            assert_eq!(last.of(i64::MIN, transform), None);
-            for day in (FIRST_DAY..=LAST_DAY).step_by(1_013).chain([FIRST_DAY, LAST_DAY]) {
-                let at = day * DAY + 13 * HOUR + 7;
+        let units = [Unit::Minute, Unit::Hour, Unit::Day, Unit::Week, Unit::Month, Unit::Year];
+        let mut times = Vec::new();
+        for day in (FIRST_DAY..=LAST_DAY).step_by(1_013).chain([FIRST_DAY, LAST_DAY]) {
+            let at = day * DAY + 13 * HOUR + 7;
+            for transform in transforms {
                 let within = bounds(at, transform);
                 assert!(within.contains(&at), "{transform:?} {day}");
-                for at in [within.start - 1, within.start, at, within.end - 1, within.end] {
-                    assert_eq!(last.of(at, transform), period(at, transform), "{transform:?} {at}");
-                }
                 let edges = [within.start, within.end - 1, within.end].map(|at| period(at, transform));
                 assert_eq!(edges[0], edges[1], "{transform:?} {day}");
                 assert_ne!(edges[1], edges[2], "{transform:?} {day}");
+                times.extend([within.start - 1, within.start, at, within.end - 1, within.end].map(Some));
+            }
+            for unit in units {
+                let start = start(at, unit).unwrap();
+                times.extend([at, start, start - 1, start + 28 * DAY, start + 31 * DAY].map(Some));
+            }
+            // Whole blocks of a period, and a null in one.
+            times.extend([Some(at); 2 * BLOCK]);
+            times.extend([None, Some(at)]);
+        }
+        let far = [i64::MIN, i64::MAX, (LAST_DAY + 1) * DAY, FIRST_DAY * DAY - 1].map(Some);
+        for times in [times.clone(), [times, far.to_vec()].concat()] {
+            let column = pl::Int64Chunked::from_iter_options("".into(), times.iter().copied());
+            let check = |found: pl::Int64Chunked, one: &dyn Fn(i64) -> Option<i64>, what: &dyn std::fmt::Debug| {
+                for (found, at) in found.iter().zip(&times) {
+                    assert_eq!(found, at.and_then(one), "{what:?} {at:?}");
+                }
+            };
+            for transform in transforms {
+                let found = map_periods(&column, |v| of_transform(v, transform));
+                check(found, &|v| period(v, transform), &transform);
+            }
+            for unit in units {
+                check(map_periods(&column, |v| of_unit(v, unit)), &|v| start(v, unit), &unit);
             }
         }
     }

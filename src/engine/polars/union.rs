@@ -8,7 +8,8 @@ use super::books::Books;
 use super::contract::Found;
 use super::counts::FileCount;
 use super::files::LookedAt;
-use super::{Listener, engine_error, query};
+use super::query::{self, Reading};
+use super::{Listener, engine_error, narrow, not_read};
 use crate::engine::EngineError;
 use crate::pipeline::Definition;
 use ::polars::prelude as pl;
@@ -18,9 +19,9 @@ use std::sync::Arc;
 /// How many row groups of a file are in memory at the same time, about.
 const GROUPS_IN_MEMORY: u64 = 8;
 /// The least that a value takes when it is decoded.
-const VALUE_BYTES: u64 = 16;
+pub(super) const VALUE_BYTES: u64 = 16;
 /// What a file takes beside its rows.
-const FILE_BYTES: u64 = 1 << 20;
+pub(super) const FILE_BYTES: u64 = 1 << 20;
 /// The fewest rows of a part: smaller ones cost time and save next to nothing.
 const LEAST_PART_ROWS: u64 = 4_096;
 /// What files of a round may take for each processor where there is no bound: more of them make no query faster.
@@ -53,14 +54,18 @@ pub(super) fn of(
     let processors = || std::thread::available_parallelism().map_or(1, usize::from) as u64;
     let round_bytes = limit_bytes.unwrap_or_else(|| processors().saturating_mul(PROCESSOR_BYTES));
     let (mut rounds, mut taken) = (Vec::<Vec<pl::LazyFrame>>::new(), 0);
-    for (index, file) in files.iter().enumerate() {
-        let reading = query::reading(definition, file);
+    let mut readings: Vec<Reading> = files.iter().map(|file| query::reading(definition, file)).collect();
+    let without = narrow::settle(definition, files, &mut readings, round_bytes);
+    let without = without.map_err(|e| not_read(files, &e))?;
+    books.enter(definition, files, &without.counted).map_err(|e| engine_error(&e))?;
+    for (index, (file, reading)) in files.iter().zip(readings).enumerate() {
         // Those of text files were counted when they were read.
         let count = (!file.is_text()).then(|| Arc::new(FileCount::new(listener.counts(), file.bytes(), file.rows())));
         for (values, rows) in &reading.placed {
             books.enter_placed(definition, &file.planned.path, values, *rows);
             count.iter().for_each(|count| count.add(*rows));
         }
+        count.iter().for_each(|count| count.add(without.rows.get(index).copied().unwrap_or(0)));
         for part in parts(file, &reading.stretches, limit_bytes.map(|limit| limit / GROUPS_IN_MEMORY)) {
             let rows = scan(file, index, (part.start, part.rows), count.as_ref()).map_err(|e| engine_error(&e))?;
             taken += part.memory();
@@ -79,7 +84,8 @@ pub(super) fn of(
     one_after_the_other(rounds).map(Some).map_err(|e| engine_error(&e))
 }
 
-fn one_after_the_other(rounds: Vec<Vec<pl::LazyFrame>>) -> pl::PolarsResult<pl::LazyFrame> {
+/// As one query.
+pub(super) fn one_after_the_other(rounds: Vec<Vec<pl::LazyFrame>>) -> pl::PolarsResult<pl::LazyFrame> {
     let side_by_side = |round: Vec<pl::LazyFrame>| -> pl::PolarsResult<pl::LazyFrame> {
         let round = pl::concat(round, pl::UnionArgs { maintain_order: false, ..Default::default() })?;
         // A step between, or the optimizer makes one union of all.

@@ -3,11 +3,13 @@
 use super::super::files::LookedAt;
 use super::super::query::{BAD, Verdict, dimension_column, measure_column};
 use super::super::scope::{Allowed, value_name};
+use super::flags::Flags;
 use super::{KEPT, accumulator, words};
 use crate::partition::PartitionValue;
 use crate::pipeline::Definition;
 use ::polars::prelude as pl;
 use std::collections::HashMap;
+use std::ops::Range;
 
 /// How the rows of a file are judged.
 pub(super) struct Judge {
@@ -54,7 +56,7 @@ pub(super) struct Words {
 }
 
 impl Words {
-    fn of(frame: &pl::DataFrame, name: &str) -> pl::PolarsResult<Self> {
+    pub(super) fn of(frame: &pl::DataFrame, name: &str) -> pl::PolarsResult<Self> {
         let chunked = words(frame.column(name)?)?;
         let valid = (chunked.null_count() > 0).then(|| chunked.iter().map(|value| value.is_some()).collect());
         Ok(Self { chunked, valid })
@@ -63,6 +65,10 @@ impl Words {
     #[inline]
     pub(super) fn values(&self) -> &[i64] {
         self.chunked.downcast_iter().next().map_or(&[], |chunk| chunk.values())
+    }
+
+    pub(super) fn has_nulls(&self) -> bool {
+        self.valid.is_some()
     }
 
     #[inline]
@@ -85,14 +91,17 @@ pub(super) type Counts = Vec<((i32, Vec<i64>), u64)>;
 
 /// The rows of a batch.
 pub(super) struct Batch {
-    /// The partition values, the dimensions with 0 for null, and which of them are null.
+    /// The partition values, and the dimensions with 0 for null.
     pub(super) keys: Vec<Words>,
+    /// Which dimensions are null, a bit for each; none where none is.
+    pub(super) nulls: Option<Words>,
     /// What is added up.
     pub(super) numbers: Vec<Words>,
-    /// Which rows are in scope.
-    pub(super) rows: Vec<u32>,
+    /// The rows in scope, neighbours together.
+    pub(super) rows: Vec<Range<usize>>,
     /// How many were judged to be what.
     pub(super) counts: Counts,
+    pub(super) height: usize,
 }
 
 impl Batch {
@@ -101,58 +110,68 @@ impl Batch {
         let values = (0..judge.values).map(|at| Words::of(frame, &value_name(at)));
         let mut keys = values.collect::<pl::PolarsResult<Vec<Words>>>()?;
         let (rows, counts) = in_scope(judge, frame, &keys)?;
-        let mut nulls = vec![0i64; if judge.dimensions > 0 { frame.height() } else { 0 }];
+        let height = frame.height();
+        let mut nulls = Vec::new();
         for at in 0..judge.dimensions {
             let dimension = Words::of(frame, &dimension_column(at))?;
-            for (nulls, valid) in nulls.iter_mut().zip(dimension.valid.iter().flatten()) {
-                *nulls |= i64::from(!valid) << at;
+            if let Some(valid) = &dimension.valid {
+                nulls.resize(height, 0i64);
+                nulls.iter_mut().zip(valid).for_each(|(nulls, valid)| *nulls |= i64::from(!valid) << at);
             }
             keys.push(dimension.without_nulls());
         }
-        if judge.dimensions > 0 {
-            keys.push(Words { chunked: pl::Int64Chunked::from_vec("".into(), nulls), valid: None });
-        }
+        let nulls = (!nulls.is_empty()).then(|| pl::Int64Chunked::from_vec("".into(), nulls));
+        let nulls = nulls.map(|chunked| Words { chunked, valid: None });
         let numbers = judge.measures.iter().map(|name| Words::of(frame, name)).collect::<pl::PolarsResult<_>>()?;
-        Ok(Self { keys, numbers, rows, counts })
+        Ok(Self { keys, nulls, numbers, rows, counts, height })
     }
 }
 
 /// Which rows are in scope, and how many are judged to be what, in the order of judgement.
-fn in_scope(judge: &Judge, frame: &pl::DataFrame, values: &[Words]) -> pl::PolarsResult<(Vec<u32>, Counts)> {
-    let bad = flags(frame, BAD, true)?;
-    let kept = flags(frame, KEPT, false)?;
-    let is = |flags: &Option<Vec<bool>>, row: usize| flags.as_ref().is_some_and(|flags| flags[row]);
+fn in_scope(judge: &Judge, frame: &pl::DataFrame, values: &[Words]) -> pl::PolarsResult<(Vec<Range<usize>>, Counts)> {
+    let bad = flags(frame, BAD)?.filter(pl::BooleanChunked::any).map(|bad| Flags::of(&bad));
+    let kept = flags(frame, KEPT)?.filter(|kept| kept.null_count() > 0 || !kept.all()).map(|kept| Flags::of(&kept));
+    // Those that are kept and not bad, where not all are.
+    let good = match (kept, &bad) {
+        (Some(kept), Some(bad)) => Some(kept.without(bad)),
+        (None, Some(bad)) => Some(bad.not()),
+        (kept, None) => kept,
+    };
     let mut places = Places::new(judge, values);
-    let mut rows = Vec::with_capacity(frame.height());
-    let (mut row, height) = (0, frame.height());
-    while row < height {
-        let stretch = row..stretch_end(values, row, height);
-        row = stretch.end;
+    let mut rows: Vec<Range<usize>> = Vec::new();
+    let mut start = 0;
+    while start < frame.height() {
+        let stretch = start..stretch_end(values, start, frame.height());
+        start = stretch.end;
         let place = places.of(stretch.start);
         if !place.allowed {
             place.others += stretch.len() as u64;
             continue;
         }
-        for row in stretch {
-            if is(&bad, row) {
-                place.rejected += 1;
-            } else if kept.is_some() && !is(&kept, row) {
-                place.filtered += 1;
-            } else {
-                place.others += 1;
-                rows.push(row as u32);
+        let rejected = bad.as_ref().map_or(0, |bad| bad.count(stretch.clone()));
+        let mut taken = 0;
+        let take = |run: Range<usize>| {
+            taken += run.len();
+            match rows.last_mut().filter(|last| last.end == run.start) {
+                Some(last) => last.end = run.end,
+                None => rows.push(run),
             }
+        };
+        match &good {
+            Some(good) => good.runs(stretch.clone(), take),
+            None => Some(stretch.clone()).into_iter().for_each(take),
         }
+        place.rejected += rejected as u64;
+        place.others += taken as u64;
+        place.filtered += (stretch.len() - rejected - taken) as u64;
     }
     Ok((rows, places.counts()))
 }
 
-/// A column of flags; none where there is no such column, or all its flags are the other one than `told`.
-fn flags(frame: &pl::DataFrame, name: &str, told: bool) -> pl::PolarsResult<Option<Vec<bool>>> {
-    let Ok(column) = frame.column(name) else { return Ok(None) };
-    let flags = column.as_materialized_series().bool()?.clone();
-    let is_told = if told { flags.any() } else { !flags.all() };
-    Ok(is_told.then(|| flags.iter().map(|flag| flag.unwrap_or(false)).collect()))
+/// A column of flags; none where there is no such column.
+fn flags(frame: &pl::DataFrame, name: &str) -> pl::PolarsResult<Option<pl::BooleanChunked>> {
+    let column = frame.column(name).ok();
+    column.map(|column| column.as_materialized_series().bool().cloned()).transpose()
 }
 
 /// The end of the rows from `first` on that have its partition values.
@@ -178,7 +197,7 @@ struct Place {
 }
 
 /// The partitions of a batch's rows: few, and neighbours mostly have the same.
-struct Places<'a> {
+pub(super) struct Places<'a> {
     judge: &'a Judge,
     columns: &'a [Words],
     nowhere: Place,
@@ -189,6 +208,17 @@ struct Places<'a> {
 }
 
 impl<'a> Places<'a> {
+    /// What so many rows with these partition values are judged to be by them alone.
+    pub(super) fn all(judge: &Judge, columns: &[Words], height: usize) -> Counts {
+        let (mut places, mut start) = (Places::new(judge, columns), 0);
+        while start < height {
+            let end = stretch_end(columns, start, height);
+            places.of(start).others += (end - start) as u64;
+            start = end;
+        }
+        places.counts()
+    }
+
     fn new(judge: &'a Judge, columns: &'a [Words]) -> Self {
         let (all, by_values, values) = (Vec::new(), HashMap::new(), Vec::new());
         Self { judge, columns, nowhere: Place::default(), all, by_values, last: 0, values }

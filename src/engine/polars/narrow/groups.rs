@@ -5,6 +5,7 @@
 use super::Definition;
 use super::accumulator;
 use super::batch::{Batch, Counts, Judge, Words};
+use super::cells::Cells;
 use super::table::{Group, Layout, Table};
 use ::polars::prelude as pl;
 use std::collections::BTreeMap;
@@ -44,21 +45,48 @@ impl Groups {
     pub(super) fn add(&self, judge: &Judge, rows: &pl::DataFrame) -> pl::PolarsResult<()> {
         let batch = Batch::judged(judge, rows)?;
         self.count(&batch.counts);
-        let hashes = hashes(&batch, self.seed);
-        let keys: Vec<&[i64]> = batch.keys.iter().map(Words::values).collect();
+        match Cells::of(&batch, &self.layout.accumulators) {
+            Some(cells) => self.add_cells(&cells),
+            None => self.add_rows(&batch),
+        }
+        Ok(())
+    }
+
+    fn add_cells(&self, cells: &Cells) {
+        let mut groups = Vec::new();
+        cells.groups(|cell, key| {
+            let hash = upper_half(key.iter().fold(self.seed, |hash, word| mixed(hash ^ word.cast_unsigned())));
+            groups.push((hash, cell));
+        });
+        // Shard by shard.
+        groups.sort_unstable();
+        let mut key = Vec::new();
+        for of_shard in groups.chunk_by(|a, b| shard_of(a.0) == shard_of(b.0)) {
+            let Some(shard) = of_shard.first().and_then(|group| self.shards.get(shard_of(group.0))) else { continue };
+            let mut shard = locked(shard);
+            for (hash, cell) in of_shard {
+                cells.key(*cell, &mut key);
+                let more = |number| cells.more(number, *cell);
+                shard.put(&self.layout, *hash, |at| key[at].cast_unsigned(), cells.rows(*cell), more);
+            }
+        }
+    }
+
+    fn add_rows(&self, batch: &Batch) {
+        let none = vec![0; if batch.nulls.is_none() { batch.height } else { 0 }];
+        let keys = batch.keys.iter().map(Words::values);
+        let keys: Vec<&[i64]> = keys.chain(Some(batch.nulls.as_ref().map_or(&none[..], Words::values))).collect();
+        let rows: Vec<u32> = batch.rows.iter().cloned().flatten().map(|row| row as u32).collect();
+        let hashes = hashes(&keys, &rows, self.seed);
         let mut table = locked(&self.gathered).pop().unwrap_or_default();
-        let mut first = 0;
-        while first < hashes.len() {
+        // No more rows than there is room for groups.
+        for (rows, hashes) in rows.chunks(GATHERED_GROUPS).zip(hashes.chunks(GATHERED_GROUPS)) {
+            table.add(&self.layout, &keys, &batch.numbers, rows, hashes);
             if table.len() >= GATHERED_GROUPS {
                 self.bring(&mut table);
             }
-            // No more rows than there is room for groups.
-            let end = hashes.len().min(first + GATHERED_GROUPS);
-            table.add(&self.layout, &keys, &batch.numbers, &batch.rows[first..end], &hashes[first..end]);
-            first = end;
         }
         locked(&self.gathered).push(table);
-        Ok(())
     }
 
     fn count(&self, counts: &Counts) {
@@ -84,28 +112,38 @@ impl Groups {
     }
 
     /// How many rows were judged to be what (a code of a verdict), by their partition values.
-    pub(super) fn counts(&self) -> Vec<((i32, Vec<i64>), u64)> {
+    pub(super) fn counts(&self) -> Counts {
         locked(&self.counts).iter().map(|(what, rows)| (what.clone(), *rows)).collect()
     }
 
-    /// The groups, shard by shard, when no rows come any more.
-    pub(super) fn all(&self) -> Vec<Grouped<'_>> {
+    /// Takes the groups, when no rows come any more.
+    pub(super) fn take(&self) -> Taken {
         for mut table in std::mem::take(&mut *locked(&self.gathered)) {
             self.bring(&mut table);
         }
-        self.shards.iter().map(|shard| Grouped { layout: &self.layout, table: locked(shard) }).collect()
+        let tables = self.shards.iter().map(|shard| std::mem::take(&mut *locked(shard))).collect();
+        Taken { layout: self.layout.clone(), tables }
     }
 }
 
-/// The groups of a shard.
-pub(super) struct Grouped<'a> {
-    layout: &'a Layout,
-    table: MutexGuard<'a, Table>,
+/// Groups that nothing is added to any more.
+pub(super) struct Taken {
+    layout: Layout,
+    tables: Vec<Table>,
 }
 
-impl Grouped<'_> {
-    pub(super) fn groups(&self) -> impl Iterator<Item = Group<'_>> {
-        self.table.groups(self.layout)
+/// Where a group is: in which table, and there.
+pub(super) type Place = (u32, u32);
+
+impl Taken {
+    pub(super) fn all(&self) -> impl Iterator<Item = (Place, Group<'_>)> {
+        let of_table =
+            |(at, table)| (0..).zip(Table::groups(table, &self.layout)).map(move |(group, of)| ((at, group), of));
+        (0..).zip(&self.tables).flat_map(of_table)
+    }
+
+    pub(super) fn group(&self, (table, group): Place) -> Group<'_> {
+        self.tables[table as usize].of(&self.layout, group as usize)
     }
 }
 
@@ -117,16 +155,19 @@ fn shard_of(hash: u32) -> usize {
     (hash >> (u32::BITS - SHARD_BITS)) as usize
 }
 
-/// The hashes of the keys of the rows in scope.
-fn hashes(batch: &Batch, seed: u64) -> Vec<u32> {
-    let mut hashes = vec![seed; batch.rows.len()];
-    for key in &batch.keys {
-        let values = key.values();
-        for (hash, row) in hashes.iter_mut().zip(&batch.rows) {
+/// The hashes of the keys of rows.
+fn hashes(keys: &[&[i64]], rows: &[u32], seed: u64) -> Vec<u32> {
+    let mut hashes = vec![seed; rows.len()];
+    for values in keys {
+        for (hash, row) in hashes.iter_mut().zip(rows) {
             *hash = mixed(*hash ^ values[*row as usize].cast_unsigned());
         }
     }
-    hashes.into_iter().map(|hash| (hash >> 32) as u32).collect()
+    hashes.into_iter().map(upper_half).collect()
+}
+
+fn upper_half(hash: u64) -> u32 {
+    (hash >> 32) as u32
 }
 
 /// Both halves of a product, so that each bit depends on all.

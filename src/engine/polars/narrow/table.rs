@@ -1,6 +1,7 @@
 //! A hash table of groups in words of 64 bits: an index by hash, and the groups one after the other.
 
 use super::batch::Words;
+use super::cells::More;
 
 /// What is added up of a number in a group. Each takes [`Accumulator::WORDS`] words, the first the count of its values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,6 +18,17 @@ pub(super) enum Accumulator {
 
 impl Accumulator {
     const WORDS: usize = 3;
+
+    /// Puts a value to those of a word that has room for it.
+    #[inline]
+    pub(super) fn put(self, word: &mut i64, value: i64) {
+        *word = match self {
+            Accumulator::Count => *word,
+            Accumulator::Sum => *word + value,
+            Accumulator::Least => value.min(*word),
+            Accumulator::Greatest => value.max(*word),
+        };
+    }
 
     /// Puts `values` values of another group, or one, to those here.
     #[inline]
@@ -43,15 +55,16 @@ fn wide(low: u64, high: u64) -> i128 {
 
 /// What a group is made of: its key (the partition values, the dimensions with 0 for null, which of them are null), the count of its
 /// rows, its accumulators.
+#[derive(Clone)]
 pub(super) struct Layout {
     values: usize,
     keys: usize,
-    accumulators: Vec<Accumulator>,
+    pub(super) accumulators: Vec<Accumulator>,
 }
 
 impl Layout {
     pub(super) fn new(values: usize, dimensions: usize, accumulators: Vec<Accumulator>) -> Self {
-        Self { values, keys: values + dimensions + usize::from(dimensions > 0), accumulators }
+        Self { values, keys: values + dimensions + 1, accumulators }
     }
 
     fn width(&self) -> usize {
@@ -95,6 +108,11 @@ impl Table {
         self.words.chunks_exact(layout.width()).map(|words| Group { layout, words })
     }
 
+    pub(super) fn of<'a>(&'a self, layout: &'a Layout, group: usize) -> Group<'a> {
+        let start = group * layout.width();
+        Group { layout, words: &self.words[start..start + layout.width()] }
+    }
+
     /// Forgets the groups.
     pub(super) fn clear(&mut self) {
         self.index.fill(Entry::default());
@@ -129,16 +147,28 @@ impl Table {
 
     /// Puts a group of another table to this one's.
     pub(super) fn merge(&mut self, layout: &Layout, other: &Table, group: usize) {
-        let start = group * layout.width();
-        let more = &other.words[start..start + layout.width()];
-        let here = self.group(layout, other.hashes[group], |at| more[at]);
-        self.words[here + layout.keys] += more[layout.keys];
-        let more = Group { layout, words: more };
+        let more = other.of(layout, group);
+        let of = |number| (more.count(number), more.sum(number), more.extreme(number).unwrap_or(0));
+        self.put(layout, other.hashes[group], |at| more.words[at], more.rows(), of);
+    }
+
+    /// Puts rows of a group, whose key `key` gives, and what they add up to of each number.
+    #[inline]
+    pub(super) fn put(
+        &mut self,
+        layout: &Layout,
+        hash: u32,
+        key: impl Fn(usize) -> u64,
+        rows: u64,
+        more: impl Fn(usize) -> More,
+    ) {
+        let start = self.group(layout, hash, key);
+        self.words[start + layout.keys] += rows;
         for (number, accumulator) in layout.accumulators.iter().enumerate() {
-            let values = more.count(number);
-            let place = here + layout.accumulated(number);
+            let (values, sum, extreme) = more(number);
+            let place = start + layout.accumulated(number);
             if let Some(words) = self.words[place..].first_chunk_mut().filter(|_| values > 0) {
-                accumulator.merge(words, values, more.sum(number), more.extreme(number).unwrap_or(0));
+                accumulator.merge(words, values, sum, extreme);
             }
         }
     }

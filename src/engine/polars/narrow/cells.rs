@@ -1,0 +1,252 @@
+//! A batch whose keys lie close together, as those of neighbouring rows mostly do: each group is a cell of a box that has a side for
+//! each key, and what its rows add up to lies in arrays by cell, without a look at a key. A batch of few cells has fewer groups than
+//! rows, so that the table is asked for each of its groups and not for each row.
+
+use super::batch::{Batch, Words};
+use super::table::Accumulator;
+use std::collections::HashMap;
+use std::ops::Range;
+
+/// The most cells: the arrays of a few numbers stay in the cache.
+const MOST_CELLS: usize = 1 << 15;
+/// Rows for each of which a key may be looked up by its value: more of them are no neighbours.
+const ROWS_FOR_A_LOOKUP: usize = 16;
+
+/// The rows of a batch by cell.
+pub(super) struct Cells {
+    axes: Vec<Axis>,
+    count: usize,
+    /// The cell of each row, run after run.
+    cells: Vec<u32>,
+    /// How many rows are in each cell.
+    rows: Vec<u32>,
+    numbers: Vec<Added>,
+}
+
+/// The values of a key, by their number.
+enum Axis {
+    /// So many integers from here on.
+    From(i64, usize),
+    Listed(Vec<i64>),
+}
+
+impl Axis {
+    fn len(&self) -> usize {
+        match self {
+            Axis::From(_, len) => *len,
+            Axis::Listed(values) => values.len(),
+        }
+    }
+
+    fn value(&self, number: usize) -> i64 {
+        match self {
+            Axis::From(least, _) => least.wrapping_add(number as i64),
+            Axis::Listed(values) => values.get(number).copied().unwrap_or_default(),
+        }
+    }
+}
+
+/// What the rows of each cell add up to.
+struct Added {
+    /// How many values; none where each row has one.
+    counts: Option<Vec<u32>>,
+    /// Their sum, the least or the greatest.
+    values: Vec<i64>,
+}
+
+/// What a cell has of a number: how many values, their sum, the least or greatest.
+pub(super) type More = (u64, i128, i64);
+
+impl Cells {
+    /// The rows of a batch; none where they are in too many cells, or a sum may not fit a word.
+    pub(super) fn of(batch: &Batch, accumulators: &[Accumulator]) -> Option<Self> {
+        let runs = &batch.rows;
+        let rows: usize = runs.iter().map(Range::len).sum();
+        let mut out = Self { axes: Vec::new(), count: 1, cells: vec![0; rows], rows: Vec::new(), numbers: Vec::new() };
+        for key in &batch.keys {
+            out.add_axis(key.values(), runs)?;
+        }
+        match &batch.nulls {
+            Some(nulls) => out.add_axis(nulls.values(), runs)?,
+            None => out.axes.push(Axis::From(0, 1)),
+        }
+        out.rows = vec![0; out.count];
+        out.cells.iter().for_each(|cell| out.rows[*cell as usize] += 1);
+        let numbers = accumulators.iter().zip(&batch.numbers);
+        out.numbers = numbers.map(|(of, column)| out.added(*of, column, runs)).collect::<Option<_>>()?;
+        Some(out)
+    }
+
+    /// Tells each cell that has rows, and its key, a word for each of the batch's.
+    pub(super) fn groups(&self, mut tell: impl FnMut(u32, &[i64])) {
+        let mut numbers = vec![0; self.axes.len()];
+        let mut key: Vec<i64> = self.axes.iter().map(|axis| axis.value(0)).collect();
+        for (cell, rows) in (0..).zip(&self.rows) {
+            if *rows > 0 {
+                tell(cell, &key);
+            }
+            for ((number, key), axis) in numbers.iter_mut().zip(&mut key).zip(&self.axes) {
+                *number = if *number + 1 < axis.len() { *number + 1 } else { 0 };
+                *key = axis.value(*number);
+                if *number > 0 {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// The key of a cell.
+    pub(super) fn key(&self, cell: u32, key: &mut Vec<i64>) {
+        let mut rest = cell as usize;
+        key.clear();
+        key.extend(self.axes.iter().map(|axis| {
+            let number = rest % axis.len();
+            rest /= axis.len();
+            axis.value(number)
+        }));
+    }
+
+    /// How many rows are in a cell.
+    pub(super) fn rows(&self, cell: u32) -> u64 {
+        u64::from(self.rows[cell as usize])
+    }
+
+    /// What the rows of a cell add up to of a number.
+    pub(super) fn more(&self, number: usize, cell: u32) -> More {
+        self.numbers[number].of(cell as usize, self.rows[cell as usize])
+    }
+
+    /// Moves each row along one more side of the box, by its value of one more key.
+    fn add_axis(&mut self, values: &[i64], runs: &[Range<usize>]) -> Option<()> {
+        let most = MOST_CELLS.min(self.cells.len()) / self.count;
+        let axis = match least_and_greatest(values, runs, most) {
+            Some((least, greatest)) if least >= greatest => Axis::From(least, 1),
+            Some((least, greatest)) => {
+                self.step(values, runs, |value| Some(value.wrapping_sub(least) as u32))?;
+                Axis::From(least, greatest.wrapping_sub(least) as usize + 1)
+            }
+            None => {
+                let mut listed = Listed { lookups: self.cells.len() / ROWS_FOR_A_LOOKUP, most, ..Listed::default() };
+                self.step(values, runs, |value| listed.number(value))?;
+                Axis::Listed(listed.values)
+            }
+        };
+        self.count *= axis.len();
+        self.axes.push(axis);
+        Some(())
+    }
+
+    #[inline]
+    fn step(
+        &mut self,
+        values: &[i64],
+        runs: &[Range<usize>],
+        mut number: impl FnMut(i64) -> Option<u32>,
+    ) -> Option<()> {
+        let (stride, mut start) = (self.count as u32, 0);
+        for run in runs {
+            let cells = self.cells.get_mut(start..start + run.len())?;
+            for (cell, value) in cells.iter_mut().zip(values.get(run.clone())?) {
+                *cell += number(*value)? * stride;
+            }
+            start += run.len();
+        }
+        Some(())
+    }
+
+    fn added(&self, accumulator: Accumulator, column: &Words, runs: &[Range<usize>]) -> Option<Added> {
+        let first = match accumulator {
+            Accumulator::Count | Accumulator::Sum => 0,
+            Accumulator::Least => i64::MAX,
+            Accumulator::Greatest => i64::MIN,
+        };
+        let mut values = vec![first; self.count];
+        let all = || self.cells.iter().zip(runs.iter().cloned().flatten());
+        let of = column.values();
+        if accumulator == Accumulator::Sum {
+            let largest = runs.iter().flat_map(|run| &of[run.clone()]).map(|value| value.unsigned_abs()).max();
+            let most = largest.unwrap_or(0).checked_mul(self.cells.len() as u64)?;
+            i64::try_from(most).ok()?;
+        }
+        let mut counts = None;
+        match accumulator {
+            Accumulator::Count => {
+                let counts = counts.insert(vec![0; self.count]);
+                all().for_each(|(cell, row)| counts[*cell as usize] += u32::from(of[row] != 0));
+            }
+            _ if column.has_nulls() => {
+                let counts = counts.insert(vec![0; self.count]);
+                for (cell, row) in all().filter(|(_, row)| column.is_valid(*row)) {
+                    counts[*cell as usize] += 1;
+                    accumulator.put(&mut values[*cell as usize], of[row]);
+                }
+            }
+            Accumulator::Sum => {
+                let rows = runs.iter().flat_map(|run| &of[run.clone()]);
+                self.cells.iter().zip(rows).for_each(|(cell, value)| values[*cell as usize] += value);
+            }
+            Accumulator::Least | Accumulator::Greatest => {
+                all().for_each(|(cell, row)| accumulator.put(&mut values[*cell as usize], of[row]));
+            }
+        }
+        Some(Added { counts, values })
+    }
+}
+
+impl Added {
+    fn of(&self, cell: usize, rows: u32) -> More {
+        let count = self.counts.as_ref().map_or(rows, |counts| counts[cell]);
+        (u64::from(count), i128::from(self.values[cell]), self.values[cell])
+    }
+}
+
+/// The least and the greatest of the values of these rows; none where they are `most` or more apart.
+fn least_and_greatest(values: &[i64], runs: &[Range<usize>], most: usize) -> Option<(i64, i64)> {
+    let is_near = |(least, greatest): (i64, i64)| {
+        least > greatest || usize::try_from(greatest.wrapping_sub(least).cast_unsigned()).is_ok_and(|far| far < most)
+    };
+    let mut both = (i64::MAX, i64::MIN);
+    for run in runs {
+        let values = values.get(run.clone())?;
+        // Mostly seen at once.
+        let ends = [values.first(), values.get(values.len() / 2), values.last()];
+        both = ends.into_iter().flatten().fold(both, |(a, b), value| (a.min(*value), b.max(*value)));
+        if !is_near(both) {
+            return None;
+        }
+        both = values.iter().fold(both, |(a, b), value| (a.min(*value), b.max(*value)));
+    }
+    is_near(both).then_some(both)
+}
+
+/// Values by number, in the order in which they come; each looked up only where it is not the one before.
+#[derive(Default)]
+struct Listed {
+    values: Vec<i64>,
+    numbers: HashMap<i64, u32>,
+    last: Option<(i64, u32)>,
+    /// How many may still be looked up.
+    lookups: usize,
+    most: usize,
+}
+
+impl Listed {
+    #[inline]
+    fn number(&mut self, value: i64) -> Option<u32> {
+        match self.last {
+            Some((last, number)) if last == value => Some(number),
+            _ => self.look_up(value),
+        }
+    }
+
+    fn look_up(&mut self, value: i64) -> Option<u32> {
+        self.lookups = self.lookups.checked_sub(1)?;
+        let next = self.values.len() as u32;
+        let number = *self.numbers.entry(value).or_insert(next);
+        if number == next {
+            self.values.push(value);
+        }
+        self.last = Some((value, number));
+        (self.values.len() <= self.most).then_some(number)
+    }
+}
