@@ -2,14 +2,16 @@
 //! `count(distinct …)`.
 
 use super::bed::{Bed, Layout, Made};
-use super::cells::{Cell, Dice};
+use super::cells::{Cell, Dice, column};
 use super::random::{case, check_all};
 use super::same_bytes::{columns, digests, rows, with_threads};
 use chrono_tz::Tz;
-use polars::prelude::Column;
+use polars::prelude::{Column, DataType as Physical, ParquetReader, SerReader, TimeUnit};
+use refrain::engine::Job;
 use refrain::pipeline::{self, DataType};
 use refrain::run::RunError;
 use std::collections::BTreeSet;
+use std::fs::File;
 
 /// A type whose values are integers of up to 64 bits inside.
 fn integers(dice: &mut Dice) -> DataType {
@@ -163,4 +165,62 @@ fn threads_and_chunks_make_no_difference() {
     for threads in [1, 2, 7] {
         assert_eq!(digests(&bed, &with_threads(&bed, threads), &many(""), &[]), expected, "{threads} threads");
     }
+}
+
+/// Overwrites a column of a row group of a file, so that it cannot be read.
+fn damage(bed: &Bed, file: &str, row_group: usize, column: usize) {
+    let mut reader = ParquetReader::new(File::open(bed.path(file)).unwrap());
+    let metadata = reader.get_metadata().unwrap().clone();
+    let range = metadata.row_groups[row_group].parquet_columns()[column].byte_range();
+    let mut bytes = std::fs::read(bed.path(file)).unwrap();
+    bytes[usize::try_from(range.start).unwrap()..usize::try_from(range.end).unwrap()].fill(0xAB);
+    std::fs::write(bed.path(file), bytes).unwrap();
+}
+
+#[tokio::test]
+async fn of_row_groups_that_turn_out_to_have_no_row_in_scope_only_the_partition_values_are_read() {
+    const GROUP: usize = 1 << 16;
+    const DAY: i64 = 86_400_000_000;
+    let of_day =
+        |days_after: i64, row: usize| 1_709_164_800_000_000 + days_after * DAY + i64::try_from(row).unwrap() * 1000;
+    // Of 2024-02-29, the first: none, the second: the even rows, the third: all. A row of 2002 and one of March in each of the first
+    // two, so that statistics say nothing; and one without a time.
+    let time = |row: usize| match (row / GROUP, row % GROUP) {
+        (0 | 1, 0) => Cell::Time(of_day(-8000, 0)),
+        (0 | 1, 1) | (0, _) => Cell::Time(of_day(1, row)),
+        (1, place) if place % 2 == 1 => Cell::Time(of_day(2, 5)),
+        (_, _) => Cell::Time(of_day(0, row - 2 * (row / 2 % 2))),
+    };
+    let rows = 3 * GROUP;
+    let times: Vec<Cell> = (0..rows).map(time).collect();
+    let cents: Vec<Cell> = (0..rows).map(|row| Cell::Exact(i128::try_from(row).unwrap(), 2)).collect();
+    let bed = Bed::new();
+    let columns = vec![
+        column("at", &Physical::Datetime(TimeUnit::Microseconds, None), &times),
+        column("amount", &Physical::Decimal(18, 2), &cents),
+    ];
+    bed.write_as("a.parquet", columns, Layout { row_group: GROUP, statistics: true });
+    let texts = "[dimensions]\nhour = { truncate = \"at\", to = \"hour\" }\n[measures]\nrows = \"count(*)\"\nsum = \"sum(amount)\"\n";
+    let narrow = format!(
+        "name = \"t\"\n[source]\nformat = \"parquet\"\npath = \"a.parquet\"\n[source.columns]\nat = \"datetime\"\n\
+         amount = \"decimal(18,2)\"\n[partition]\nday = {{ day_of = \"at\" }}\n{texts}"
+    );
+    let general = format!("{narrow}amounts = \"count(distinct amount)\"\n");
+    let run = async |definition: &str| {
+        let job = Job { read_bytes: None, ..bed.job_over(definition, &["2024-02-29"]) };
+        Bed::compute(&bed.engine, job).await.map(|(made, _)| made)
+    };
+    let (before, of_general) = (run(&narrow).await.unwrap(), run(&general).await.unwrap());
+    let in_scope = (GROUP + GROUP / 2 - 1) as u64;
+    assert_eq!(before.books(), [rows as u64, in_scope, rows as u64 - in_scope, 0, 0]);
+    assert_eq!(before.books(), of_general.books());
+
+    damage(&bed, "a.parquet", 0, 1);
+    let (after, general_after) = (run(&narrow).await.unwrap(), run(&general).await.unwrap());
+    assert_eq!((after.digests(), after.books()), (before.digests(), before.books()));
+    assert_eq!((general_after.digests(), general_after.books()), (of_general.digests(), of_general.books()));
+    assert_eq!(format!("{:?}", after.report.warnings), format!("{:?}", before.report.warnings));
+    // The times of it are read, and of the others all.
+    damage(&bed, "a.parquet", 1, 1);
+    assert_eq!(run(&narrow).await.unwrap_err().kind, "source-unreadable");
 }

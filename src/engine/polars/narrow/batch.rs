@@ -28,10 +28,20 @@ pub(super) struct Judge {
 impl Judge {
     /// Of the file that is the `index`-th.
     pub(super) fn of(definition: &Definition, file: &LookedAt, index: usize) -> Self {
+        Self::within(definition, file.allowed.clone(), index)
+    }
+
+    /// All partitions.
+    #[cfg(test)]
+    pub(super) fn over(definition: &Definition) -> Self {
+        Self::within(definition, Allowed::All, 0)
+    }
+
+    fn within(definition: &Definition, allowed: Allowed, index: usize) -> Self {
         let code = |verdict: Verdict| verdict.code_in(definition, index);
         let measures = definition.measures.iter().enumerate();
         Self {
-            allowed: file.allowed.clone(),
+            allowed,
             nowhere: code(Verdict::Nowhere),
             out_of_scope: code(Verdict::OutOfScope),
             rejected: code(Verdict::Rejected),

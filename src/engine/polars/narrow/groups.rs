@@ -180,7 +180,13 @@ fn mixed(value: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+    use super::super::super::query::{BAD, dimension_column, measure_column};
+    use super::super::super::scope::value_name;
+    use super::super::KEPT;
     use super::*;
+    use ::polars::prelude::{IntoColumn, NewChunkedArray};
 
     #[test]
     fn hashes_spread_neighbouring_keys_over_shards_and_entries() {
@@ -193,5 +199,98 @@ mod tests {
         }
         assert!(shards.iter().all(|keys| (700..1400).contains(keys)), "{shards:?}");
         assert!(low.iter().all(|keys| *keys < 60), "{:?}", low.iter().max());
+    }
+
+    /// The groups of rows, by key: how many rows, and of each number the count, the sum and the extreme.
+    type Found = BTreeMap<Vec<Option<i64>>, (u64, Vec<(u64, i128, Option<i64>)>)>;
+
+    fn found(groups: &Groups) -> Found {
+        let taken = groups.take();
+        let of = |group: Group<'_>| {
+            let key = (0..1).map(|at| Some(group.value(at))).chain((0..2).map(|at| group.dimension(at))).collect();
+            let numbers = (0..4).map(|at| (group.count(at), group.sum(at), group.extreme(at)));
+            // A sum has no extreme and the others no sum.
+            let numbers = numbers.enumerate().map(|(at, (count, sum, extreme))| match at {
+                0 => (count, sum, None),
+                3 => (count, 0, None),
+                _ => (count, 0, extreme),
+            });
+            (key, (group.rows(), numbers.collect()))
+        };
+        taken.all().map(|(_, group)| of(group)).collect()
+    }
+
+    /// Rows whose times are of `hours` hours, far from each other where they are `scattered`.
+    fn frame(rows: usize, hours: u64, scattered: bool, largest: i64, nulls: u64) -> pl::DataFrame {
+        let mut seed = 3u64;
+        let mut next = |below: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) % below
+        };
+        let mut columns = vec![Vec::new(); 6];
+        for row in 0..rows as u64 {
+            let hour = if scattered { next(hours) } else { row * hours / rows as u64 };
+            let number = i64::try_from(next(1_000_000)).unwrap() - 500_000;
+            let values =
+                [i64::from(hour > hours / 2), hour as i64 * 3_600_000_000, next(40) as i64, number, number, number];
+            for (at, (column, value)) in columns.iter_mut().zip(values).enumerate() {
+                let value = if at > 2 && row == 7 { largest } else { value };
+                column.push((at == 0 || nulls == 0 || next(nulls) > 0).then_some(value));
+            }
+        }
+        let names = [value_name(0), dimension_column(0), dimension_column(1)].into_iter();
+        let names = names.chain((0..3).map(|at| measure_column(at, "")));
+        let columns = names.zip(columns).map(|(name, of)| pl::Int64Chunked::from_iter_options(name, of.into_iter()));
+        let mut columns: Vec<pl::Column> = columns.map(IntoColumn::into_column).collect();
+        let flags = (0..rows).map(|row| Some(row % 3 > 0));
+        columns.push(pl::BooleanChunked::from_iter_options(measure_column(3, ""), flags).into_column());
+        let kept = (0..rows).map(|row| if row % 50 == 9 { None } else { Some(row % 50 != 11) });
+        columns.push(pl::BooleanChunked::from_iter_options(KEPT.into(), kept).into_column());
+        let bad = (0..rows).map(|row| Some(row % 41 == 40));
+        columns.push(pl::BooleanChunked::from_iter_options(BAD.into(), bad).into_column());
+        pl::DataFrame::new(rows, columns).unwrap()
+    }
+
+    #[test]
+    fn cells_give_the_groups_that_rows_give_one_by_one() {
+        let text = "name = \"t\"\n[source]\nformat = \"parquet\"\npath = \"a\"\n[source.columns]\np = \"int64\"\n\
+                    at = \"datetime\"\nzone = \"int64\"\nx = \"int64\"\n[partition]\np = { value_of = \"p\" }\n\
+                    [dimensions]\nat = \"at\"\nzone = \"zone\"\n[measures]\na = \"sum(x)\"\nb = \"min(x)\"\n\
+                    c = \"max(x)\"\nd = \"count(x)\"\n";
+        let definition = crate::pipeline::parse(text, "test").unwrap();
+        let judge = Judge::over(&definition);
+        // Rows, hours, scattered, the largest number, one null in how many: and whether they fit a box.
+        let cases = [
+            (20_000, 24, false, 7, 0, true),
+            (20_000, 24, false, 7, 40, true),
+            (20_000, 24, false, 7, 9, false),
+            (20_000, 24, true, 7, 0, false),
+            (20_000, 500, false, 7, 0, false),
+            (20_000, 24, false, i64::MAX / 3, 0, false),
+            (20_000, 24, false, i64::MIN, 0, false),
+            (10, 2, false, 7, 0, false),
+            (0, 1, false, 7, 0, true),
+        ];
+        for (rows, hours, scattered, largest, nulls, fits) in cases {
+            let frame = frame(rows, hours, scattered, largest, nulls);
+            let (by_cells, by_rows) = (Groups::new(&definition), Groups::new(&definition));
+            let batch = Batch::judged(&judge, &frame).unwrap();
+            let what = (rows, hours, scattered, largest, nulls);
+            assert_eq!(Cells::of(&batch, &by_cells.layout.accumulators).is_some(), fits, "{what:?}");
+            by_cells.add(&judge, &frame).unwrap();
+            by_cells.add(&judge, &frame.slice(3, rows / 2)).unwrap();
+            by_rows.add_rows(&batch);
+            by_rows.add_rows(&Batch::judged(&judge, &frame.slice(3, rows / 2)).unwrap());
+            let found = found(&by_cells);
+            assert_eq!(found, self::found(&by_rows), "{what:?}");
+            assert_eq!(found.is_empty(), rows == 0);
+            let counted: u64 = by_cells.counts().iter().map(|(_, rows)| rows).sum();
+            assert_eq!(counted, (rows + frame.slice(3, rows / 2).height()) as u64, "{what:?}");
+            let taken: u64 = found.values().map(|(rows, _)| rows).sum();
+            assert_eq!(
+                taken,
+                by_cells.counts().iter().filter(|((code, _), _)| code % 8 == 4).map(|c| c.1).sum::<u64>()
+            );
+        }
     }
 }
