@@ -13,6 +13,7 @@ mod output;
 mod process;
 mod quarantine;
 mod random;
+mod reading;
 mod rows;
 mod same_bytes;
 mod shipped;
