@@ -22,7 +22,7 @@ RESUMED = re.compile(r"^(\d+) +\d+\.\d+ <\.\.\. \w+ resumed>(.*)$")
 def of_runs(job):
     """The counts of a first build, and of the same over sources that have not changed."""
     with tempfile.TemporaryDirectory(prefix="refrain-count-") as folder, traced(job, folder) as service:
-        spans = {name: timed(service, job) for name in ("first_build", "unchanged")}
+        spans = {"first_build": timed(service, job, "created"), "unchanged": timed(service, job, "unchanged")}
         service.__exit__()
         calls = list(read(finished(pathlib.Path(folder, "trace"), service.process.pid)))
     return {name: counts(calls, span, job) for name, span in spans.items()}
@@ -39,11 +39,14 @@ def traced(job, folder):
         yield service
 
 
-def timed(service, job):
+def timed(service, job, outcome):
+    """When a run of all partitions, which must come out so, began and ended."""
     started = time.time()
     run = service.succeeds(job.name, list(job.keys))
-    outcomes = {partition["outcome"] for partition in run["partitions"]}
-    return started, time.time(), outcomes
+    ended = time.time()
+    if found := {partition["outcome"] for partition in run["partitions"]} - {outcome}:
+        raise RuntimeError(f"{job.name}: partitions came out as {found}, expected {outcome}")
+    return started, ended
 
 
 def finished(trace, server):
@@ -74,7 +77,7 @@ def read(trace):
 
 
 def counts(calls, span, job):
-    started, ended, _ = span
+    started, ended = span
     within = [call for call in calls if started <= call[0] <= ended]
     synced = [path for _, name, path, _, _ in within if name in SYNCS and "/warehouse" in path]
     # A file without a name is the warehouse's own check, which comes at its own times.
