@@ -7,19 +7,19 @@ WORKDIR /src
 # Not rust-toolchain.toml: the image is the toolchain.
 COPY Cargo.toml Cargo.lock ./
 # The dependencies alone, over empty sources.
-RUN mkdir -p src tests/it \
+RUN mkdir -p src tests/it bench/parts \
  && echo 'fn main() {}' > src/main.rs \
- && touch src/lib.rs tests/it/main.rs \
+ && touch src/lib.rs tests/it/main.rs bench/parts/main.rs \
  && cargo build --locked --profile dist \
- && rm -rf src tests
+ && rm -rf src tests bench
 COPY src src
 COPY migrations migrations
 COPY pipelines pipelines
 COPY openapi.yaml ./
 COPY docs/problems.md docs/
 # Newer than the empty sources, so that cargo sees a change.
-RUN mkdir -p tests/it \
- && touch tests/it/main.rs src/main.rs src/lib.rs \
+RUN mkdir -p tests/it bench/parts \
+ && touch tests/it/main.rs bench/parts/main.rs src/main.rs src/lib.rs \
  && cargo build --locked --profile dist --bin refrain \
  && install -D -m 755 target/dist/refrain /out/refrain \
  && install -d -o 10001 -g 10001 /out/data /out/sources/data

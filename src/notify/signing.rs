@@ -45,7 +45,7 @@ impl Secrets {
     }
 
     /// The header `webhook-signature`.
-    pub(super) fn signature(&self, id: &str, timestamp: i64, body: &[u8]) -> String {
+    pub fn signature(&self, id: &str, timestamp: i64, body: &[u8]) -> String {
         let signed = |secret: &Vec<u8>| {
             // A key of any length is one.
             let mut mac = Hmac::<Sha256>::new_from_slice(secret).ok()?;

@@ -18,7 +18,8 @@ STOP_SECONDS = 30
 
 
 class Service:
-    """One service; its sources lie in `sources`, relative paths of pipelines start at `folder`, `flags` are its own."""
+    """One service; its sources lie in `sources`, relative paths of pipelines start at `folder`, `flags` are its own,
+    `wrapper` is the command before it, which must become it."""
 
     def __init__(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="refrain-readers-"))
@@ -27,6 +28,7 @@ class Service:
         self.log = self.folder / "server.log"
         self.process = None
         self.flags = []
+        self.wrapper = []
         for name in ("pipelines", "sources"):
             (self.folder / name).mkdir()
 
@@ -40,7 +42,8 @@ class Service:
 
     def start(self):
         """Starts on a port that the kernel gives, which the log names."""
-        args = [os.environ["REFRAIN_BIN"], "serve", "--listen", "127.0.0.1:0", "--data-dir", "refrain-data", *self.flags]
+        serve = [os.environ["REFRAIN_BIN"], "serve", "--listen", "127.0.0.1:0", "--data-dir", "refrain-data"]
+        args = [*self.wrapper, *serve, *self.flags]
         env = {k: v for k, v in os.environ.items() if not k.startswith("REFRAIN_")}
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(args, cwd=self.folder, env=env, stdout=log, stderr=subprocess.STDOUT)

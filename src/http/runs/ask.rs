@@ -82,7 +82,7 @@ pub enum IfFailed {
 
 impl SubmitRequest {
     /// What is asked, read by a definition of the pipeline that it names; or everything that is wrong with it.
-    pub(super) fn read(&self, definition: &Definition, max_partitions: usize) -> Result<Asked, Vec<FieldError>> {
+    pub fn read(&self, definition: &Definition, max_partitions: usize) -> Result<Asked, Vec<FieldError>> {
         let asked = self.read_within(definition, ListLimits::at_acceptance(max_partitions))?;
         if asked.mode == Mode::Full && definition.source.paths.iter().any(SourcePath::is_url_template) {
             let detail = "found full, expected overwrite and the partitions: the pipeline's sources are URLs with strftime \

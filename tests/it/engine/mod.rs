@@ -14,6 +14,7 @@ mod plans;
 mod process;
 mod quarantine;
 mod random;
+mod reading;
 mod rows;
 mod same_bytes;
 mod shipped;
