@@ -59,6 +59,8 @@ const POLL: Duration = Duration::from_secs(1);
 const OBSERVE_EVERY: Duration = Duration::from_secs(15);
 /// How long tries that are under way may go on after the shutdown began.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
+/// How tries end, as the metric has it.
+const OUTCOMES: [&str; 3] = ["delivered", "failed", "gave_up"];
 /// How often what is known of a try is written, where the database does not answer.
 const NOTES: u32 = 5;
 
@@ -79,6 +81,7 @@ pub struct Notifier {
 impl Notifier {
     /// Delivers until `shutdown`; then nothing more is taken in hand, and tries that are under way have a moment to end.
     pub async fn run(self, shutdown: CancellationToken) {
+        self.count_from_zero();
         let notifier = Arc::new(self);
         let mut tries = Tries::default();
         let mut observed = None;
@@ -212,6 +215,15 @@ impl Notifier {
         }
     }
 
+    /// The first one that is given up is an increase too.
+    fn count_from_zero(&self) {
+        for (kind, is_told) in [("webhook", self.webhooks.is_some()), ("lineage", self.lineage.is_some())] {
+            for outcome in OUTCOMES.into_iter().filter(|_| is_told) {
+                metrics::counter!(METRIC_NOTIFICATION_TRIES, "kind" => kind, "outcome" => outcome).increment(0);
+            }
+        }
+    }
+
     async fn observe(&self) {
         let Ok(depth) = self.store.outbox_depth().await else { return };
         for (kind, waiting) in [("webhook", depth.webhooks), ("lineage", depth.lineage)] {
@@ -232,10 +244,11 @@ fn kind(to: &Recipient) -> &'static str {
 
 /// Says in the metrics how a try ended.
 fn count(to: &Recipient, then: Then) {
+    let [delivered, failed, gave_up] = OUTCOMES;
     let outcome = match then {
-        Then::Delivered => "delivered",
-        Then::Again(_) => "failed",
-        Then::GiveUp => "gave_up",
+        Then::Delivered => delivered,
+        Then::Again(_) => failed,
+        Then::GiveUp => gave_up,
     };
     metrics::counter!(METRIC_NOTIFICATION_TRIES, "kind" => kind(to), "outcome" => outcome).increment(1);
 }
