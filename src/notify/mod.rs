@@ -44,7 +44,7 @@ use std::time::Duration;
 use tokio::sync::broadcast;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tries::Tries;
+use tries::{Place, Tries};
 use uuid::Uuid;
 
 /// How long one try may take, to the head of the answer.
@@ -125,8 +125,7 @@ impl Notifier {
             match self.store.claim_message(&claim).await? {
                 Some(Taken::Message(message)) => {
                     let notifier = Arc::clone(self);
-                    let taken = message.clone();
-                    tries.start(&message, async move { notifier.attempt(taken, claim.token).await });
+                    tries.start(Place::of(&message), async move { notifier.attempt(*message, claim.token).await });
                 }
                 Some(Taken::Unreadable(message)) => self.put_off(&message, claim.token).await?,
                 None => break,

@@ -21,10 +21,17 @@ pub(super) struct Tries {
 }
 
 /// Whom a try is with.
-struct Place {
+pub(super) struct Place {
     host: String,
     /// Whose webhook it is; none where it is lineage, which all goes to the operator.
     principal: Option<String>,
+}
+
+impl Place {
+    pub(super) fn of(message: &Message) -> Self {
+        let is_webhook = matches!(message.to, Recipient::Webhook(_));
+        Self { host: message.host.clone(), principal: is_webhook.then(|| message.notice.principal.clone()) }
+    }
 }
 
 impl Tries {
@@ -38,11 +45,9 @@ impl Tries {
         self.count() < AT_ONCE
     }
 
-    pub(super) fn start(&mut self, message: &Message, attempt: impl Future<Output = ()> + Send + 'static) {
-        let is_webhook = matches!(message.to, Recipient::Webhook(_));
-        let principal = is_webhook.then(|| message.notice.principal.clone());
+    pub(super) fn start(&mut self, place: Place, attempt: impl Future<Output = ()> + Send + 'static) {
         let id = self.set.spawn(attempt).id();
-        self.places.insert(id, Place { host: message.host.clone(), principal });
+        self.places.insert(id, place);
     }
 
     /// Waits for the next one to end; for ever where there is none.
@@ -93,7 +98,7 @@ mod tests {
             notice.principal = principal.to_owned();
             let (id, host) = (Uuid::new_v4(), format!("{principal}-{taken}"));
             let to = Recipient::Webhook(format!("https://{host}/"));
-            tries.start(&Message { id, to, host, notice, tries: 0 }, std::future::pending());
+            tries.start(Place::of(&Message { id, to, host, notice, tries: 0 }), std::future::pending());
             taken += 1;
         }
         taken

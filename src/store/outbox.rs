@@ -33,7 +33,7 @@ pub struct Message {
 #[must_use]
 pub enum Taken {
     /// It can be told.
-    Message(Message),
+    Message(Box<Message>),
     /// It cannot be read. Whoever has it in hand notes that as a try, so that it is in nobody's way.
     Unreadable(UnreadableMessage),
 }

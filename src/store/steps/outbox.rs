@@ -156,7 +156,7 @@ fn taken(row: &Row) -> StoreResult<Taken> {
     let to = row.optional_text("url")?.map_or(Recipient::Lineage, Recipient::Webhook);
     let (id, host, tries) = (row.id("id")?, row.text("host")?, row.small_count("tries")?);
     match row.json("notice") {
-        Ok(notice) => Ok(Taken::Message(Message { id, to, host, notice, tries })),
+        Ok(notice) => Ok(Taken::Message(Box::new(Message { id, to, host, notice, tries }))),
         Err(StoreError::Corrupt(why)) => Ok(Taken::Unreadable(UnreadableMessage { id, to, tries, why })),
         Err(error) => Err(error),
     }

@@ -41,7 +41,7 @@ pub(super) fn anything() -> MessageClaim {
 
 async fn take(bed: &Bed, request: &MessageClaim) -> Option<Message> {
     match bed.store.claim_message(request).await.unwrap()? {
-        Taken::Message(message) => Some(message),
+        Taken::Message(message) => Some(*message),
         Taken::Unreadable(message) => panic!("{message:?}"),
     }
 }
@@ -176,6 +176,7 @@ pub(crate) async fn one_server_has_a_message_in_hand(bed: &Bed) {
     let holder = found.iter().position(Option::is_some).unwrap();
     assert_eq!(found.iter().flatten().count(), 1, "{found:?}");
     let Some(Taken::Message(first)) = found[holder].clone() else { panic!("{found:?}") };
+    let first = *first;
 
     bed.pass(IN_HAND - Duration::from_secs(2)).await;
     assert_eq!(take(bed, &anything()).await, None);
