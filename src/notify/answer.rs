@@ -1,5 +1,6 @@
 //! What became of one try.
 
+use crate::pipeline::url::causes;
 use chrono::{DateTime, Utc};
 use reqwest::header::RETRY_AFTER;
 use reqwest::{Response, StatusCode};
@@ -43,7 +44,7 @@ impl Answer {
 
     /// No answer came.
     pub(super) fn of_error(error: &reqwest::Error) -> Self {
-        Self::failed(causes(error))
+        Self::failed(causes(error).unwrap_or_else(|| "it cannot be asked".to_owned()))
     }
 }
 
@@ -54,17 +55,6 @@ fn wait(text: &str, now: DateTime<Utc>) -> Option<Duration> {
     }
     let date = DateTime::parse_from_rfc2822(text).ok()?;
     Some((date.to_utc() - now).to_std().unwrap_or_default())
-}
-
-/// An error's causes: the outermost says little but the URL, whose query may hold what must not be shown.
-fn causes(error: &reqwest::Error) -> String {
-    let mut texts = Vec::new();
-    let mut next = std::error::Error::source(error);
-    while let Some(cause) = next {
-        texts.push(cause.to_string());
-        next = cause.source();
-    }
-    if texts.is_empty() { "it cannot be asked".to_owned() } else { texts.join(": ") }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use super::address::{is_in, is_public};
 use ipnet::IpNet;
 use reqwest::Url;
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 /// The longest URL, in characters.
@@ -17,9 +18,29 @@ pub struct AllowedHosts {
 /// One entry of the list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Listed {
-    is_tls: bool,
+    door: Door,
     host: Host,
+    /// It says neither scheme nor port: names may lead to this address, or this net, by any.
+    is_bare: bool,
+}
+
+/// What is asked of an address: by TLS or not, at which port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Door {
+    pub(super) is_tls: bool,
     port: u16,
+}
+
+impl Door {
+    /// That of a URL; none where its scheme is another one.
+    pub(super) fn of(url: &Url) -> Option<Self> {
+        let is_tls = match url.scheme() {
+            "https" => true,
+            "http" => false,
+            _ => return None,
+        };
+        Some(Self { is_tls, port: url.port_or_known_default()? })
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,9 +73,9 @@ impl AllowedHosts {
         Ok(Self { hosts: listed.collect::<Result<_, _>>()? })
     }
 
-    /// Whether any host is asked by TLS.
-    pub(super) fn has_tls(&self) -> bool {
-        self.hosts.iter().any(|listed| listed.is_tls)
+    /// All that is asked of any host.
+    pub(super) fn doors(&self) -> BTreeSet<Door> {
+        self.hosts.iter().map(|listed| listed.door).collect()
     }
 
     /// A URL that may be asked, as far as it says itself. A name in it may still lead to an address that may not: see
@@ -68,10 +89,8 @@ impl AllowedHosts {
         let Ok(url) = Url::parse(text) else {
             return refused("found no URL, expected one such as https://host/path".to_owned());
         };
-        let is_tls = match url.scheme() {
-            "https" => true,
-            "http" => false,
-            other => return refused(format!("found the scheme {other}, expected https")),
+        let Some(door) = Door::of(&url) else {
+            return refused(format!("found the scheme {}, expected https", url.scheme()));
         };
         if !url.username().is_empty() || url.password().is_some() {
             return refused("found a user or password before the host, expected none".to_owned());
@@ -79,28 +98,36 @@ impl AllowedHosts {
         if url.fragment().is_some() {
             return refused("found a fragment (#), expected none".to_owned());
         }
-        let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else {
+        let Some(host) = url.host_str() else {
             return refused("found no host, expected one".to_owned());
         };
-        if !self.hosts.iter().any(|listed| listed.is_tls == is_tls && listed.port == port && listed.host.is(host)) {
+        if !self.hosts.iter().any(|listed| listed.door == door && listed.host.is(host)) {
             return refused(format!(
-                "found {}://{host}:{port}, expected a host that the operator has listed (--webhook-hosts)",
-                url.scheme()
+                "found {}://{host}:{}, expected a host that the operator has listed (--webhook-hosts)",
+                url.scheme(),
+                door.port
             ));
         }
         // An address in place of a name is in the list itself, or it was refused just now.
         Ok(url)
     }
 
-    /// Of the addresses of a name, those that may be asked.
-    pub(super) fn addresses(&self, name: &str, found: impl Iterator<Item = IpAddr>) -> Result<Vec<IpAddr>, Refused> {
-        let permitted: Vec<IpAddr> = found.filter(|address| self.permits(*address)).collect();
+    /// Of the addresses of a name, those at which this door may be asked.
+    pub(super) fn addresses(
+        &self,
+        name: &str,
+        door: Door,
+        found: impl Iterator<Item = IpAddr>,
+    ) -> Result<Vec<IpAddr>, Refused> {
+        let permitted: Vec<IpAddr> = found.filter(|address| self.permits(*address, door)).collect();
         if permitted.is_empty() { Err(not_permitted(name)) } else { Ok(permitted) }
     }
 
-    /// A public address, or one that is listed itself.
-    fn permits(&self, address: IpAddr) -> bool {
-        let is_listed = |listed: &Listed| matches!(&listed.host, Host::Net(net) if is_in(address, net));
+    /// A public address, or one that is listed itself: with this scheme and port, or without any.
+    fn permits(&self, address: IpAddr, door: Door) -> bool {
+        let is_listed = |listed: &Listed| {
+            (listed.is_bare || listed.door == door) && matches!(&listed.host, Host::Net(net) if is_in(address, net))
+        };
         is_public(address) || self.hosts.iter().any(is_listed)
     }
 }
@@ -121,7 +148,7 @@ fn listed(entry: &str) -> Option<Listed> {
     };
     let usual = if is_tls { 443 } else { 80 };
     if let Ok(net) = rest.parse::<IpNet>() {
-        return Some(Listed { is_tls, host: Host::Net(net), port: usual });
+        return Some(Listed { door: Door { is_tls, port: usual }, host: Host::Net(net), is_bare: rest == entry });
     }
     let (is_below, rest) = rest.strip_prefix("*.").map_or((false, rest), |rest| (true, rest));
     if rest.is_empty() || !rest.chars().all(|c| c.is_ascii_alphanumeric() || "-._:[]".contains(c)) {
@@ -136,7 +163,7 @@ fn listed(entry: &str) -> Option<Listed> {
         (None, true) => Host::Below(format!(".{host}")),
         (None, false) => Host::Name(host.to_owned()),
     };
-    Some(Listed { is_tls, host, port })
+    Some(Listed { door: Door { is_tls, port }, host, is_bare: literal(entry).is_some() })
 }
 
 /// The address that a host is written as, if it is one.
@@ -235,7 +262,8 @@ mod tests {
         let list = allowed(&["hooks.example.org", "10.1.2.0/24"]);
         let of = |found: &[&str]| {
             let found = found.iter().map(|address| address.parse().unwrap());
-            list.addresses("hooks.example.org", found)
+            let door = Door { is_tls: true, port: 443 };
+            list.addresses("hooks.example.org", door, found)
                 .map(|left| left.iter().map(ToString::to_string).collect::<Vec<_>>())
         };
         assert_eq!(of(&["1.1.1.1", "127.0.0.1", "10.1.2.9"]).unwrap(), ["1.1.1.1", "10.1.2.9"]);
@@ -245,6 +273,30 @@ mod tests {
             "{refused}"
         );
         assert!(of(&[]).is_err());
+    }
+
+    #[test]
+    fn an_address_that_is_listed_with_scheme_and_port_opens_no_other_door() {
+        let list = allowed(&[
+            "http://127.0.0.1:9999",
+            "127.0.0.2:8443",
+            "https://127.0.0.3",
+            "http://127.1.0.0/16",
+            "127.0.0.4",
+            "::1",
+            "[fd00::1]",
+        ]);
+        let permits = |address: &str, is_tls, port| list.permits(address.parse().unwrap(), Door { is_tls, port });
+        for (address, is_tls, port) in
+            [("127.0.0.1", false, 9999), ("127.0.0.2", true, 8443), ("127.0.0.3", true, 443), ("127.1.2.3", false, 80)]
+        {
+            assert!(permits(address, is_tls, port), "{address}");
+            assert!(!permits(address, !is_tls, port), "{address} by the other scheme");
+            assert!(!permits(address, is_tls, port + 1), "{address} at another port");
+        }
+        for bare in ["127.0.0.4", "::1", "fd00::1"] {
+            assert!(permits(bare, true, 443) && permits(bare, false, 81), "{bare}");
+        }
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod lineage;
 mod schedule;
 mod signing;
 mod sink;
+mod tries;
 mod webhook;
 
 pub use audience::Audiences;
@@ -32,34 +33,34 @@ pub use webhook::{Lookup, Webhooks};
 use crate::fault::Faults;
 use crate::pipeline::url::server_of;
 use crate::run::Notice;
-use crate::store::{Change, Fenced, Message, MessageClaim, Recipient, RunStore, StoreResult, Then, Tried};
+use crate::store::{
+    Change, Fenced, Message, MessageClaim, Recipient, RunStore, StoreResult, Taken, Then, Tried, UnreadableMessage,
+};
 use crate::telemetry::{METRIC_NOTIFICATION_OLDEST_SECONDS, METRIC_NOTIFICATION_TRIES, METRIC_NOTIFICATIONS};
 use answer::Answer;
 use chrono::Utc;
-use std::collections::{BTreeMap, HashMap};
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::broadcast;
-use tokio::task::{self, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tries::{Place, Tries};
 use uuid::Uuid;
 
 /// How long one try may take, to the head of the answer.
 const TRY_WITHIN: Duration = Duration::from_secs(15);
 /// After this time another process may try: longer than a try with what is noted of it.
 const LEASE: Duration = Duration::from_secs(30);
-/// How many tries are under way at the same time.
-const AT_ONCE: usize = 32;
-/// How many of them with one host, so that a slow receiver does not keep the others waiting.
-const AT_ONCE_PER_HOST: usize = 4;
+/// How long a message that cannot be read is left alone.
+const UNREADABLE_PAUSE: Duration = Duration::from_secs(60);
 /// How often to look for messages when nothing says that there are any.
 const POLL: Duration = Duration::from_secs(1);
 /// How often the gauges are set.
 const OBSERVE_EVERY: Duration = Duration::from_secs(15);
 /// How long tries that are under way may go on after the shutdown began.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
+/// How tries end, as the metric has it.
+const OUTCOMES: [&str; 3] = ["delivered", "failed", "gave_up"];
 /// How often what is known of a try is written, where the database does not answer.
 const NOTES: u32 = 5;
 
@@ -77,45 +78,10 @@ pub struct Notifier {
     pub faults: Faults,
 }
 
-/// The tries under way. Each is a task of its own: one that holds the database must go on while the next message is asked for.
-#[derive(Default)]
-struct Tries {
-    set: JoinSet<()>,
-    hosts: HashMap<task::Id, String>,
-}
-
-impl Tries {
-    fn start(&mut self, host: String, attempt: impl Future<Output = ()> + Send + 'static) {
-        let id = self.set.spawn(attempt).id();
-        self.hosts.insert(id, host);
-    }
-
-    /// Waits for the next one to end; for ever where there is none.
-    async fn ended(&mut self) {
-        let id = match self.set.join_next_with_id().await {
-            Some(Ok((id, ()))) => id,
-            Some(Err(error)) => {
-                tracing::error!(%error, "a try broke; it is made again");
-                error.id()
-            }
-            None => return std::future::pending().await,
-        };
-        self.hosts.remove(&id);
-    }
-
-    /// The hosts that have enough to do.
-    fn busy(&self) -> Vec<String> {
-        let mut tries: BTreeMap<&String, usize> = BTreeMap::new();
-        for host in self.hosts.values() {
-            *tries.entry(host).or_default() += 1;
-        }
-        tries.into_iter().filter(|(_, tries)| *tries >= AT_ONCE_PER_HOST).map(|(host, _)| host.clone()).collect()
-    }
-}
-
 impl Notifier {
     /// Delivers until `shutdown`; then nothing more is taken in hand, and tries that are under way have a moment to end.
     pub async fn run(self, shutdown: CancellationToken) {
+        self.count_from_zero();
         let notifier = Arc::new(self);
         let mut tries = Tries::default();
         let mut observed = None;
@@ -136,30 +102,51 @@ impl Notifier {
             }
         }
         let ending = async {
-            while !tries.hosts.is_empty() {
+            while tries.count() > 0 {
                 tries.ended().await;
             }
         };
         if tokio::time::timeout(SHUTDOWN_GRACE, ending).await.is_err() {
-            tracing::info!(tries = tries.hosts.len(), "tries are given up: they are made again, under the same ids");
+            tracing::info!(tries = tries.count(), "tries are given up: they are made again, under the same ids");
         }
     }
 
     /// Takes in hand what is due, as far as there is room.
     async fn take(self: &Arc<Self>, tries: &mut Tries) -> StoreResult<()> {
-        while tries.hosts.len() < AT_ONCE {
+        while tries.has_room() {
             let claim = MessageClaim {
                 token: Uuid::new_v4(),
                 lease: LEASE,
                 webhooks: self.webhooks.is_some(),
                 lineage: self.lineage.is_some(),
-                busy: tries.busy(),
+                busy: tries.busy_hosts(),
+                busy_principals: tries.busy_principals(),
             };
-            let Some(message) = self.store.claim_message(&claim).await? else { break };
-            let notifier = Arc::clone(self);
-            let host = message.host.clone();
-            tries.start(host, async move { notifier.attempt(message, claim.token).await });
+            match self.store.claim_message(&claim).await? {
+                Some(Taken::Message(message)) => {
+                    let notifier = Arc::clone(self);
+                    tries.start(Place::of(&message), async move { notifier.attempt(*message, claim.token).await });
+                }
+                Some(Taken::Unreadable(message)) => self.put_off(&message, claim.token).await?,
+                None => break,
+            }
         }
+        Ok(())
+    }
+
+    /// What cannot be read was not told; it has as many tries as what can, since another version may be able to read it.
+    async fn put_off(&self, message: &UnreadableMessage, token: Uuid) -> StoreResult<()> {
+        let then = match self.schedule.after(message.tries, 0.0, None) {
+            Some(_) => Then::Again(UNREADABLE_PAUSE),
+            None => Then::GiveUp,
+        };
+        count(&message.to, then);
+        let error = format!("the message cannot be read: {}", message.why);
+        tracing::error!(message.id = %message.id, kind = kind(&message.to), error, gave_up = then == Then::GiveUp,
+            "could not be told");
+        let tried = Tried { status: None, error: Some(error), then };
+        // Where somebody else has it by now, that is noted there.
+        let _ = self.store.message_tried(message.id, token, &tried).await?;
         Ok(())
     }
 
@@ -227,6 +214,15 @@ impl Notifier {
         }
     }
 
+    /// The first one that is given up is an increase too.
+    fn count_from_zero(&self) {
+        for (kind, is_told) in [("webhook", self.webhooks.is_some()), ("lineage", self.lineage.is_some())] {
+            for outcome in OUTCOMES.into_iter().filter(|_| is_told) {
+                metrics::counter!(METRIC_NOTIFICATION_TRIES, "kind" => kind, "outcome" => outcome).increment(0);
+            }
+        }
+    }
+
     async fn observe(&self) {
         let Ok(depth) = self.store.outbox_depth().await else { return };
         for (kind, waiting) in [("webhook", depth.webhooks), ("lineage", depth.lineage)] {
@@ -238,22 +234,28 @@ impl Notifier {
     }
 }
 
-fn kind(message: &Message) -> &'static str {
-    match message.to {
+fn kind(to: &Recipient) -> &'static str {
+    match to {
         Recipient::Webhook(_) => "webhook",
         Recipient::Lineage => "lineage",
     }
 }
 
+/// Says in the metrics how a try ended.
+fn count(to: &Recipient, then: Then) {
+    let [delivered, failed, gave_up] = OUTCOMES;
+    let outcome = match then {
+        Then::Delivered => delivered,
+        Then::Again(_) => failed,
+        Then::GiveUp => gave_up,
+    };
+    metrics::counter!(METRIC_NOTIFICATION_TRIES, "kind" => kind(to), "outcome" => outcome).increment(1);
+}
+
 /// Says in the log and in the metrics how a try ended.
 fn told(message: &Message, tried: &Tried) {
-    let outcome = match tried.then {
-        Then::Delivered => "delivered",
-        Then::Again(_) => "failed",
-        Then::GiveUp => "gave_up",
-    };
-    metrics::counter!(METRIC_NOTIFICATION_TRIES, "kind" => kind(message), "outcome" => outcome).increment(1);
-    let (run, id, event, kind) = (message.notice.run_id, message.id, message.notice.event(), kind(message));
+    count(&message.to, tried.then);
+    let (run, id, event, kind) = (message.notice.run_id, message.id, message.notice.event(), kind(&message.to));
     let url = match &message.to {
         Recipient::Webhook(url) => server_of(url),
         Recipient::Lineage => "",

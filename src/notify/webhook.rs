@@ -2,6 +2,7 @@
 
 use super::answer::Answer;
 use super::body::WebhookBody;
+use super::hosts::Door;
 use super::{AllowedHosts, Secrets};
 use crate::run::Notice;
 use chrono::{DateTime, Utc};
@@ -9,6 +10,7 @@ use futures::future::BoxFuture;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::{CONTENT_TYPE, HeaderValue};
 use reqwest::{Client, redirect};
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -26,16 +28,15 @@ pub type Lookup = Arc<dyn Fn(String) -> BoxFuture<'static, io::Result<Vec<IpAddr
 pub struct Webhooks {
     hosts: Arc<AllowedHosts>,
     secrets: Secrets,
-    plain: Client,
-    /// None where no host is asked by TLS: small machines have no certificates to hold theirs against.
-    tls: Option<Client>,
+    /// One for each scheme and port that is listed: which addresses a name may lead to depends on them.
+    clients: BTreeMap<Door, Client>,
 }
 
 impl Webhooks {
     /// Asks these hosts, whose addresses `lookup` finds.
     pub fn new(hosts: AllowedHosts, secrets: Secrets, lookup: Lookup) -> anyhow::Result<Self> {
         let hosts = Arc::new(hosts);
-        let client = |is_tls: bool| {
+        let client = |door: Door| {
             // Another part of the process may have installed it; either way there is one.
             let _ = rustls::crypto::ring::default_provider().install_default();
             let builder = Client::builder()
@@ -45,13 +46,14 @@ impl Webhooks {
                 // Standard Webhooks takes a redirect for a failure, and where it leads nobody has listed.
                 .redirect(redirect::Policy::none())
                 // Each try looks the name up anew, and asks an address that was found to be permitted for it.
-                .dns_resolver(Arc::new(Guarded { hosts: Arc::clone(&hosts), lookup: Arc::clone(&lookup) }))
+                .dns_resolver(Arc::new(Guarded { hosts: Arc::clone(&hosts), door, lookup: Arc::clone(&lookup) }))
                 .pool_max_idle_per_host(0)
                 .connect_timeout(CONNECT_WITHIN);
-            if is_tls { builder.https_only(true).build() } else { builder.tls_certs_only([]).build() }
+            // Small machines have no certificates to hold those of receivers against: none are looked for without need.
+            if door.is_tls { builder.https_only(true).build() } else { builder.tls_certs_only([]).build() }
         };
-        let tls = hosts.has_tls().then(|| client(true)).transpose()?;
-        Ok(Self { plain: client(false)?, tls, hosts, secrets })
+        let clients = hosts.doors().into_iter().map(|door| Ok((door, client(door)?)));
+        Ok(Self { clients: clients.collect::<reqwest::Result<_>>()?, hosts, secrets })
     }
 
     /// Names as the system looks them up.
@@ -68,7 +70,7 @@ impl Webhooks {
             Ok(url) => url,
             Err(refused) => return Answer::failed(refused.to_string()),
         };
-        let client = if url.scheme() == "https" { self.tls.as_ref() } else { Some(&self.plain) };
+        let client = Door::of(&url).and_then(|door| self.clients.get(&door));
         let (Some(client), Ok(body)) = (client, serde_json::to_vec(&WebhookBody::from(notice))) else {
             return Answer::failed("the request could not be made".to_owned());
         };
@@ -90,14 +92,15 @@ impl Webhooks {
 /// Gives the client no address but those that may be asked: so what was looked at is what is connected to.
 struct Guarded {
     hosts: Arc<AllowedHosts>,
+    door: Door,
     lookup: Lookup,
 }
 
 impl Resolve for Guarded {
     fn resolve(&self, name: Name) -> Resolving {
-        let (hosts, looking) = (Arc::clone(&self.hosts), (self.lookup)(name.as_str().to_owned()));
+        let (hosts, door, looking) = (Arc::clone(&self.hosts), self.door, (self.lookup)(name.as_str().to_owned()));
         Box::pin(async move {
-            let permitted = hosts.addresses(name.as_str(), looking.await?.into_iter())?;
+            let permitted = hosts.addresses(name.as_str(), door, looking.await?.into_iter())?;
             let addresses: Addrs = Box::new(permitted.into_iter().map(|address| SocketAddr::new(address, 0)));
             Ok(addresses)
         })
@@ -106,4 +109,4 @@ impl Resolve for Guarded {
 
 #[cfg(test)]
 #[path = "webhook_tests.rs"]
-mod tests;
+pub(super) mod tests;

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-fn notice() -> Notice {
+pub(in crate::notify) fn notice() -> Notice {
     let at = "2024-03-01T06:00:00Z".parse().unwrap();
     Notice {
         occasion: Occasion::RunEnded,
@@ -93,6 +93,16 @@ async fn what_a_name_leads_to_is_looked_at_each_time() {
     assert!(send(&webhooks, &url).await.error.unwrap().contains("leads to no public address"));
     assert_eq!(send(&webhooks, &url).await, Answer::told(Some(204)));
     assert_eq!((looked.lock().unwrap().len(), *asked.lock().unwrap()), (3, 2), "and looked up once for each try");
+}
+
+#[tokio::test]
+async fn a_name_that_leads_to_another_port_of_a_listed_address_is_not_asked() {
+    let (port, asked) = receiver().await;
+    let (lookup, _) = answering(&["127.0.0.1"]);
+    let host = format!("http://hooks.example.org:{port}");
+    let webhooks = webhooks(&[host.clone(), "http://127.0.0.1:9999".to_owned()], lookup);
+    let error = send(&webhooks, &format!("{host}/a")).await.error.unwrap();
+    assert!(error.contains("leads to no public address") && *asked.lock().unwrap() == 0, "{error}");
 }
 
 #[tokio::test]

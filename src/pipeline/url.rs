@@ -24,6 +24,14 @@ pub fn server_of(url: &str) -> &str {
     url.get(host..).and_then(|rest| rest.find(['/', '?', '#'])).and_then(|end| url.get(..host + end)).unwrap_or(url)
 }
 
+/// The causes of an error of a request, none where it has none. The outermost error is left out: it says little but the URL, whose
+/// query may hold what must not be shown.
+pub fn causes(error: &dyn std::error::Error) -> Option<String> {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    let texts: Vec<String> = causes.map(ToString::to_string).collect();
+    (!texts.is_empty()).then(|| texts.join(": "))
+}
+
 /// A text with the URLs in it as they may be shown. A URL ends at a blank or a quote, and before the punctuation there.
 pub fn shown_in(text: &str) -> String {
     let mut out = String::with_capacity(text.len());

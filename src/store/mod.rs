@@ -31,7 +31,7 @@ mod tx;
 
 pub use filter::{AsOf, Listing, PartitionFilter, RunFilter};
 pub use glance::Glance;
-pub use outbox::{Message, MessageClaim, OutboxDepth, Recipient, Then, Tried, Waiting};
+pub use outbox::{Message, MessageClaim, OutboxDepth, Recipient, Taken, Then, Tried, UnreadableMessage, Waiting};
 pub use postgres::{PostgresOptions, PostgresStore};
 pub use prune::{EndedAt, Prunable, PrunableRun};
 pub use sqlite::{Clock, SqliteOptions, SqliteStore};
@@ -479,7 +479,7 @@ pub trait RunStore: TokenStore {
 
     /// Takes in hand the message that has been due longest, if any is: over all servers one has it at a time. Of the lineage of
     /// a run it is the first one that is pending.
-    async fn claim_message(&self, request: &MessageClaim) -> StoreResult<Option<Message>>;
+    async fn claim_message(&self, request: &MessageClaim) -> StoreResult<Option<Taken>>;
 
     /// Notes how a try with a message that is in hand ended. Nothing of it changes the run.
     async fn message_tried(&self, id: Uuid, token: Uuid, tried: &Tried) -> StoreResult<Fenced>;

@@ -28,6 +28,29 @@ pub struct Message {
     pub tries: u32,
 }
 
+/// What was found when a message was taken in hand.
+#[derive(Debug, Clone, PartialEq)]
+#[must_use]
+pub enum Taken {
+    /// It can be told.
+    Message(Box<Message>),
+    /// It cannot be read. Whoever has it in hand notes that as a try, so that it is in nobody's way.
+    Unreadable(UnreadableMessage),
+}
+
+/// A message that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnreadableMessage {
+    /// The same for each try.
+    pub id: Uuid,
+    /// Who it is for.
+    pub to: Recipient,
+    /// Tries before this one of which it is known how they ended.
+    pub tries: u32,
+    /// What was found, and what was expected.
+    pub why: String,
+}
+
 /// What somebody can deliver now.
 #[derive(Debug, Clone)]
 pub struct MessageClaim {
@@ -41,6 +64,8 @@ pub struct MessageClaim {
     pub lineage: bool,
     /// The hosts, each with its port where its URL has one, that have enough to do; lineage has none and is the empty text.
     pub busy: Vec<String>,
+    /// The principals whose webhooks have enough to do.
+    pub busy_principals: Vec<String>,
 }
 
 /// How a try ended.

@@ -76,7 +76,7 @@ pub(super) struct Statements {
     pub(super) next_run: &'static str,
     /// Its principal's turn is over. 1 run.
     pub(super) take_turn: &'static str,
-    /// Unless it is decided or has ended; its documents are not read. 1 run, 2 now, 3 error.
+    /// Unless it is decided or has ended; its documents are not read. Its pipeline. 1 run, 2 now, 3 error.
     pub(super) fail_unreadable: &'static str,
     /// A committing run's next claim. 1 run, 2 its time.
     pub(super) put_off_unreadable: &'static str,
@@ -189,7 +189,7 @@ pub(super) struct OutboxStatements {
     /// 1 id, 2 run, 3 kind, 4 URL or null, 5 host, 6 event, 7 notice, 8 now.
     pub(super) insert_message: &'static str,
     /// The message that has been due longest; of the lineage of a run the first one that is pending. 1 now, 2 when it is due
-    /// again, 3 token, 4 list of kinds, 5 list of hosts to pass over.
+    /// again, 3 token, 4 list of kinds, 5 list of hosts to pass over, 6 list of principals whose webhooks are passed over.
     pub(super) claim_message: &'static str,
     /// Unless somebody else has it in hand. 1 id, 2 token, 3 state, 4 due, 5 status, 6 error, 7 now.
     pub(super) save_try: &'static str,

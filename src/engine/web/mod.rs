@@ -11,7 +11,7 @@ pub(crate) use stamp::WebStamp;
 
 use super::EngineError;
 use super::error::service_failure;
-use crate::pipeline::url::shown;
+use crate::pipeline::url::{causes, shown};
 use crate::run::{FailureClass, RunError};
 use answer::{length_of, unexpected};
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -147,7 +147,7 @@ impl<'a> Web<'a> {
             builder = builder.tls_certs_only([]);
         }
         let client = builder.build().map_err(|e| {
-            let detail = format!("no client of {} could be made: {}", to.scheme(), causes(&e));
+            let detail = format!("no client of {} could be made: {}", to.scheme(), why(&e));
             RunError::new(
                 FailureClass::Service,
                 "engine-not-started",
@@ -167,7 +167,7 @@ impl<'a> Web<'a> {
     fn unreachable(&self, url: &str, error: &reqwest::Error) -> RunError {
         let why = match error.is_timeout() && !error.is_connect() {
             true => format!("its server sent nothing for {} s", self.settings.timeout_seconds),
-            false => causes(error),
+            false => why(error),
         };
         let detail = format!("{}: {why}", shown(url));
         RunError::new(FailureClass::Source, "source-unreachable", "A source cannot be read", detail)
@@ -199,15 +199,9 @@ fn is_loopback(url: &Url) -> bool {
     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-/// An error with its causes, since the outermost says little but the URL, which may hold what must not be shown.
-fn causes(error: &reqwest::Error) -> String {
-    let mut texts = Vec::new();
-    let mut next = std::error::Error::source(error);
-    while let Some(cause) = next {
-        texts.push(cause.to_string());
-        next = cause.source();
-    }
-    if texts.is_empty() { "it cannot be asked for".to_owned() } else { texts.join(": ") }
+/// Why a server was not asked.
+fn why(error: &reqwest::Error) -> String {
+    causes(error).unwrap_or_else(|| "it cannot be asked for".to_owned())
 }
 
 #[cfg(test)]

@@ -21,6 +21,10 @@ pub(in crate::store) const OUTBOX: OutboxStatements = OutboxStatements {
                 and o.due_at <= $1
                 and o.kind in (select json_array_elements_text($4::json))
                 and o.host not in (select json_array_elements_text($5::json))
+                and (
+                    o.kind <> 'webhook'
+                    or (select r.principal from runs r where r.id = o.run_id) not in (select json_array_elements_text($6::json))
+                )
                 and (o.kind <> 'lineage' or not exists (
                     select 1
                     from outbox earlier

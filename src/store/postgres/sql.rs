@@ -241,7 +241,8 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         update runs set
             state = 'failed', cancel_requested = false, claim_token = null, lease_until = null, progress = null,
             error = $3::json, ended_at = $2
-        where id = $1 and state in ('queued', 'running')",
+        where id = $1 and state in ('queued', 'running')
+        returning pipeline",
     put_off_unreadable: r"
         update runs set claim_token = null, lease_until = $2, due_at = $2
         where id = $1 and state = 'committing'",

@@ -21,6 +21,10 @@ pub(in crate::store) const OUTBOX: OutboxStatements = OutboxStatements {
                 and o.due_at <= ?1
                 and o.kind in (select value from json_each(?4))
                 and o.host not in (select value from json_each(?5))
+                and (
+                    o.kind <> 'webhook'
+                    or (select r.principal from runs r where r.id = o.run_id) not in (select value from json_each(?6))
+                )
                 and (o.kind <> 'lineage' or not exists (
                     select 1
                     from outbox earlier

@@ -1,7 +1,7 @@
 //! Who works on what: lost workers are taken over, committing runs are resumed, queued runs are started.
 
 use super::attempt::{close, queued_again};
-use super::{due, lock, outbox, read, save};
+use super::{due, ended, lock, outbox, read, save};
 use crate::run::{AttemptOutcome, FailureClass, RunError, RunId, State};
 use crate::store::head::Head;
 use crate::store::tx::{Tx, json, values};
@@ -155,7 +155,8 @@ async fn start(
 pub(super) async fn give_up_unreadable(tx: &mut Tx, id: RunId, why: &str) -> StoreResult<()> {
     let now = tx.now().await?;
     let error = RunError::new(FailureClass::Service, "run-unreadable", "The run cannot be read", why.to_owned());
-    if tx.execute(tx.sql.fail_unreadable, values![id, now, json(&error)?]).await? > 0 {
+    if let Some(row) = tx.optional(tx.sql.fail_unreadable, values![id, now, json(&error)?]).await? {
+        ended(tx, row.text("pipeline")?, State::Failed);
         close(tx, id, now, AttemptOutcome::Failed, Some(&error)).await?;
         tx.execute(tx.sql.release_scope, values![id]).await?;
         outbox::run_ended(tx, id).await?;

@@ -18,9 +18,9 @@ use super::head::Head;
 use super::tx::{Bus, Tx, values};
 use super::{
     AsOf, Begun, Cancelled, Change, ClaimRequest, Claimed, Decision, Ended, EndedAt, Fenced, Glance, KnownKey, Listing,
-    Message, MessageClaim, NewRun, NewToken, OutboxDepth, PartitionFilter, Prunable, QueueDepth, Renewal, Retried,
-    RunFilter, RunStore, StagingVerdict, StoreError, StoreResult, StoredDefinition, Submitted, TokenStore, Tokens,
-    Tried, rows, schema,
+    MessageClaim, NewRun, NewToken, OutboxDepth, PartitionFilter, Prunable, QueueDepth, Renewal, Retried, RunFilter,
+    RunStore, StagingVerdict, StoreError, StoreResult, StoredDefinition, Submitted, Taken, TokenStore, Tokens, Tried,
+    rows, schema,
 };
 use crate::access::{TokenId, TokenRecord};
 use crate::partition::PartitionKey;
@@ -248,7 +248,7 @@ impl<D: Database> RunStore for D {
         step!(self, Read, |tx| read::queue_depth(tx))
     }
 
-    async fn claim_message(&self, request: &MessageClaim) -> StoreResult<Option<Message>> {
+    async fn claim_message(&self, request: &MessageClaim) -> StoreResult<Option<Taken>> {
         step!(self, Write, |tx| outbox::claim(tx, request))
     }
 
@@ -321,11 +321,15 @@ async fn save(tx: &mut Tx, head: &Head) -> StoreResult<()> {
     if head.state.is_ended() {
         tx.execute(tx.sql.release_scope, values![head.id]).await?;
         outbox::run_ended(tx, head.id).await?;
-        let (pipeline, outcome) = (head.pipeline.clone(), head.state.as_str());
-        tx.count(metrics::counter!(METRIC_RUNS_ENDED, "pipeline" => pipeline, "outcome" => outcome));
+        ended(tx, head.pipeline.clone(), head.state);
     }
     tx.announce(Change::Run(head.id));
     Ok(())
+}
+
+/// Counts a run that has ended.
+fn ended(tx: &mut Tx, pipeline: String, state: State) {
+    tx.count(metrics::counter!(METRIC_RUNS_ENDED, "pipeline" => pipeline, "outcome" => state.as_str()));
 }
 
 async fn next_sequence(tx: &mut Tx) -> StoreResult<i64> {

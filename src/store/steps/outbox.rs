@@ -8,7 +8,8 @@ use crate::run::{
 use crate::store::head::after;
 use crate::store::tx::{Row, Tx, json, values};
 use crate::store::{
-    Fenced, Message, MessageClaim, OutboxDepth, Recipient, StoreError, StoreResult, Then, Tried, Waiting, rows,
+    Fenced, Message, MessageClaim, OutboxDepth, Recipient, StoreError, StoreResult, Taken, Then, Tried,
+    UnreadableMessage, Waiting, rows,
 };
 use chrono::{DateTime, Utc};
 use serde::Deserialize;
@@ -139,20 +140,26 @@ fn host_of(url: &str) -> &str {
 }
 
 /// Takes the message in hand that has been due longest, if there is one: of the lineage of a run the first one that was not told.
-pub(super) async fn claim(tx: &mut Tx, request: &MessageClaim) -> StoreResult<Option<Message>> {
+pub(super) async fn claim(tx: &mut Tx, request: &MessageClaim) -> StoreResult<Option<Taken>> {
     let now = tx.now().await?;
     let kinds: Vec<&str> = [(request.webhooks, WEBHOOK), (request.lineage, LINEAGE)]
         .into_iter()
         .filter_map(|(is_taken, kind)| is_taken.then_some(kind))
         .collect();
-    let values = values![now, after(now, request.lease), request.token, json(&kinds)?, json(&request.busy)?];
-    tx.optional(tx.sql.outbox.claim_message, values).await?.as_ref().map(message).transpose()
+    let (hosts, principals) = (json(&request.busy)?, json(&request.busy_principals)?);
+    let values = values![now, after(now, request.lease), request.token, json(&kinds)?, hosts, principals];
+    tx.optional(tx.sql.outbox.claim_message, values).await?.as_ref().map(taken).transpose()
 }
 
-fn message(row: &Row) -> StoreResult<Message> {
+/// An error here would undo the claim, and this message would be the first one for ever.
+fn taken(row: &Row) -> StoreResult<Taken> {
     let to = row.optional_text("url")?.map_or(Recipient::Lineage, Recipient::Webhook);
     let (id, host, tries) = (row.id("id")?, row.text("host")?, row.small_count("tries")?);
-    Ok(Message { id, to, host, notice: row.json("notice")?, tries })
+    match row.json("notice") {
+        Ok(notice) => Ok(Taken::Message(Box::new(Message { id, to, host, notice, tries }))),
+        Err(StoreError::Corrupt(why)) => Ok(Taken::Unreadable(UnreadableMessage { id, to, tries, why })),
+        Err(error) => Err(error),
+    }
 }
 
 /// Notes how a try ended. Lineage that was told is no longer of use to anybody.

@@ -10,9 +10,8 @@ use refrain::run::{
 };
 use refrain::store::{
     AsOf, Begun, Cancelled, Change, ClaimRequest, Claimed, Decision, Ended, EndedAt, Fenced, Glance, KnownKey, Listing,
-    Message, MessageClaim, NewRun, NewToken, OutboxDepth, PartitionFilter, Prunable, QueueDepth, Renewal, Retried,
-    RunFilter, RunStore, StagingVerdict, StoreError, StoreResult, StoredDefinition, Submitted, TokenStore, Tokens,
-    Tried,
+    MessageClaim, NewRun, NewToken, OutboxDepth, PartitionFilter, Prunable, QueueDepth, Renewal, Retried, RunFilter,
+    RunStore, StagingVerdict, StoreError, StoreResult, StoredDefinition, Submitted, Taken, TokenStore, Tokens, Tried,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -112,7 +111,7 @@ passing_on! {
     prunable(kept: Duration, after: EndedAt, limit: u32) -> Prunable;
     prune_runs(kept: Duration, runs: &[RunId]) -> u64;
     queue_depth() -> QueueDepth;
-    claim_message(request: &MessageClaim) -> Option<Message>;
+    claim_message(request: &MessageClaim) -> Option<Taken>;
     message_tried(id: Uuid, token: Uuid, tried: &Tried) -> Fenced;
     outbox_depth() -> OutboxDepth;
 }

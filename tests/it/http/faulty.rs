@@ -10,9 +10,8 @@ use refrain::run::{
 };
 use refrain::store::{
     AsOf, Begun, Cancelled, Change, ClaimRequest, Claimed, Decision, Ended, EndedAt, Fenced, Glance, KnownKey, Listing,
-    Message, MessageClaim, NewRun, NewToken, OutboxDepth, PartitionFilter, Prunable, QueueDepth, Renewal, Retried,
-    RunFilter, RunStore, StagingVerdict, StoreError, StoreResult, StoredDefinition, Submitted, TokenStore, Tokens,
-    Tried,
+    MessageClaim, NewRun, NewToken, OutboxDepth, PartitionFilter, Prunable, QueueDepth, Renewal, Retried, RunFilter,
+    RunStore, StagingVerdict, StoreError, StoreResult, StoredDefinition, Submitted, Taken, TokenStore, Tokens, Tried,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -275,7 +274,7 @@ impl RunStore for FaultyStore {
         unreachable!()
     }
 
-    async fn claim_message(&self, _: &MessageClaim) -> StoreResult<Option<Message>> {
+    async fn claim_message(&self, _: &MessageClaim) -> StoreResult<Option<Taken>> {
         unreachable!()
     }
 

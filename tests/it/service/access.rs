@@ -3,6 +3,7 @@
 use super::cli::{Said, refrain_with};
 use super::slow::{Engine, stopped_engine, stopping};
 use super::{MONTHS, Place, Server, Store, trips_pipeline, write_quarter};
+use crate::site::{Body, Reply, Request, Site};
 use rstest::rstest;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -26,7 +27,7 @@ async fn token_verb(place: &Place, arguments: &[&str]) -> Said {
 }
 
 /// Makes a token; it is all that is printed.
-async fn make(place: &Place, arguments: &[&str]) -> String {
+pub(super) async fn make(place: &Place, arguments: &[&str]) -> String {
     let said = token_verb(place, &[&["new"], arguments].concat()).await;
     assert_eq!(said.code, 0, "{said:?}");
     let token = said.out.strip_suffix('\n').unwrap().to_owned();
@@ -179,6 +180,44 @@ async fn a_token_is_not_sent_where_others_can_read_it() {
     let elsewhere = [("REFRAIN_URL", "http://refrain.invalid:8080"), ("REFRAIN_TOKEN", "rfr_1_2")];
     let said = refrain_with(&["status"], &elsewhere).await;
     assert!(said.code == 2 && said.err.contains("is not sent to http://refrain.invalid:8080 over http"), "{said:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_is_sent_in_clear_where_that_is_said() {
+    // What leads to the server that is not this machine: it sees what is sent there.
+    let between = Site::start(|_| Reply::status(200).body(Body::Whole(b"{\"pipelines\": []}".to_vec()))).await;
+    let proxy = between.url("");
+    let elsewhere = [
+        ("REFRAIN_URL", "http://refrain.invalid:8080"),
+        ("REFRAIN_TOKEN", "rfr_1_2"),
+        ("http_proxy", &proxy),
+        ("HTTP_PROXY", &proxy),
+        ("no_proxy", ""),
+        ("NO_PROXY", ""),
+        ("REFRAIN_SEND_TOKEN_IN_CLEAR", "false"),
+    ];
+    let said = refrain_with(&["pipelines"], &elsewhere).await;
+    assert!(said.code == 2 && between.requests().is_empty(), "{said:?}");
+    let mut in_clear = elsewhere;
+    in_clear[6].1 = "true";
+    let said = refrain_with(&["pipelines"], &in_clear).await;
+    let sent = between.requests();
+    let of = |request: &Request| request.headers.get("authorization").cloned();
+    assert_eq!(sent.iter().map(of).collect::<Vec<_>>(), [Some("Bearer rfr_1_2".to_owned())], "{said:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_goes_nowhere_by_a_redirect() {
+    let elsewhere = Site::start(|_| Reply::status(200).body(Body::Whole(b"{}".to_vec()))).await;
+    let to = elsewhere.url("/runs");
+    let server = Site::start(move |_| Reply::status(307).with("location", &to)).await;
+    let here = server.url("");
+    let environment = [("REFRAIN_URL", here.as_str()), ("REFRAIN_TOKEN", "rfr_1_2")];
+    for verb in [&["run", "trips", "2024-01", "--key", "one"][..], &["pipelines"]] {
+        let said = refrain_with(verb, &environment).await;
+        assert!(said.code == 2 && said.err.contains("307"), "{said:?}");
+    }
+    assert_eq!((server.requests().len(), elsewhere.seen()), (2, Vec::new()));
 }
 
 /// What a process was told, by its arguments and its environment.

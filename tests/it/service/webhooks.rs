@@ -1,8 +1,10 @@
 //! Webhooks as their receivers see them.
 
+use super::access::make;
 use super::{Place, Server, Store, trips_pipeline, write_quarter};
 use crate::receiver::{Receiver, SECRETS, telling};
 use crate::site::{Body, Reply, Site};
+use futures::future::join_all;
 use rstest::rstest;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -192,6 +194,80 @@ async fn a_receiver_that_never_answers_keeps_nobody_waiting() {
     willing.hears(1).await;
     assert!(since.elapsed() < Duration::from_secs(10), "it was told after {:?}", since.elapsed());
     assert_eq!(silent.requests().len(), 4, "so many are under way with one host");
+}
+
+/// Has a run end that this URL is told of.
+async fn ends(server: &Server, token: &str, key: &str, url: &str) {
+    let tomorrow = (chrono::Utc::now() + chrono::TimeDelta::days(1)).to_rfc3339();
+    let body = json!({"pipeline": "trips", "partitions": ["2024-02"], "webhook": url, "not_before": tomorrow});
+    let post = |path: &str| reqwest::Client::new().post(format!("{}{path}", server.url())).bearer_auth(token);
+    let accepted = post("/runs").header("idempotency-key", key).json(&body).send().await.unwrap();
+    assert_eq!(accepted.status(), 202, "{}", server.log_tail());
+    let run: Value = accepted.json().await.unwrap();
+    let cancelled = post(&format!("/runs/{}/cancel", run["id"].as_str().unwrap())).send().await.unwrap();
+    assert_eq!(cancelled.status(), 200, "{}", server.log_tail());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn silent_receivers_of_one_principal_keep_no_other_waiting() {
+    let mut silent = Vec::new();
+    for _ in 0..9 {
+        silent.push(Site::start(|_| Reply { body: Body::Silence, ..Reply::status(200) }).await);
+    }
+    let willing = Receiver::willing().await;
+    let place = place(Store::Sqlite).await;
+    let hosts = silent.iter().map(|site| site.url("")).chain([willing.listed()]).collect::<Vec<_>>().join(",");
+    // Before it starts: a server notices its first token a moment later.
+    let [loud, quiet] = [
+        make(&place, &["--principal", "loud", "--scope", "run"]).await,
+        make(&place, &["--principal", "quiet", "--scope", "run"]).await,
+    ];
+    let server = start(&place, &telling(&place, &hosts, "1"), &[]).await;
+    // At once, so that no try is over before the last one is to be made.
+    let urls: Vec<String> = (0..36).map(|number| silent[number % silent.len()].url("/")).collect();
+    let keys: Vec<String> = (0..36).map(|number| number.to_string()).collect();
+    join_all(keys.iter().zip(&urls).map(|(key, url)| ends(&server, &loud, key, url))).await;
+    let under_way = || silent.iter().map(|site| site.requests().len()).sum::<usize>();
+    let end = Instant::now() + WITHIN;
+    while under_way() < 24 {
+        assert!(Instant::now() < end, "{} are under way\n{}", under_way(), server.log_tail());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let since = Instant::now();
+    ends(&server, &quiet, "told", &willing.url("/")).await;
+    willing.hears(1).await;
+    assert!(since.elapsed() < Duration::from_secs(6), "it was told after {:?}", since.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_cannot_be_read_keeps_no_other_waiting() {
+    let (failing, willing) = (Receiver::start(|_| Reply::status(500)).await, Receiver::willing().await);
+    let place = place(Store::Postgres).await;
+    let hosts = format!("{},{}", failing.listed(), willing.listed());
+    let server = start(&place, &telling(&place, &hosts, "2,0,0"), &[]).await;
+    let spoilt = server.run("spoilt", &month("2024-01", Some(&failing.url("/")))).await;
+    failing.hears(1).await;
+    place.execute("update outbox set notice = '{\"state\": \"another version has it\"}'").await;
+    let end = Instant::now() + WITHIN;
+    let told = loop {
+        let told = all_are(&server, spoilt["id"].as_str().unwrap(), "pending").await.remove(0);
+        if told["tries"] == 2 {
+            break told;
+        }
+        assert!(Instant::now() < end, "{told:#}\n{}", server.log_tail());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
+    assert!(told["last_error"].as_str().unwrap().contains("the message cannot be read"), "{told:#}");
+    let next: chrono::DateTime<chrono::Utc> = told["next_try_at"].as_str().unwrap().parse().unwrap();
+    let pause = (next - chrono::Utc::now()).num_seconds();
+    assert!((40..=60).contains(&pause), "it is left alone for {pause} s");
+    server.run("good", &month("2024-02", Some(&willing.url("/")))).await;
+    willing.hears(1).await;
+    assert!(server.log().contains("the message cannot be read"), "{}", server.log_tail());
+
+    place.execute("update outbox set tries = 3, due_at = now() where state = 'pending'").await;
+    all_are(&server, spoilt["id"].as_str().unwrap(), "gave_up").await;
+    assert_eq!(failing.heard().len(), 1, "it was told once, before it was spoilt");
 }
 
 #[tokio::test(flavor = "multi_thread")]

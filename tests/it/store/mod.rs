@@ -155,6 +155,7 @@ conformance! {
         what_has_not_ended_stays,
         a_run_that_is_queued_again_meanwhile_stays,
         pruners_at_once_share_the_work,
+        a_run_whose_webhook_is_not_told_yet_stays,
     }
     options {
         what_is_not_as_expected_is_not_accepted,
@@ -170,6 +171,8 @@ conformance! {
         lineage_is_told_in_order,
         what_fails_a_run_is_told_as_lineage,
         nobody_is_told_of_what_nobody_asked_to_be_told_of,
+        a_message_that_cannot_be_read_is_tried_as_others_are,
+        webhooks_of_busy_principals_are_passed_over,
     }
     tokens {
         a_token_is_kept_as_it_was_made,

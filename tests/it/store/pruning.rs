@@ -6,8 +6,9 @@ use super::make::{
     claim, complete, content, decide, decided, definition, fail, finish, key, publish, request, run, submit, submitted,
 };
 use super::reading::everything;
+use super::telling::anything;
 use refrain::run::{CatalogEntry, Outcome, Run, RunId, Totals};
-use refrain::store::{AsOf, EndedAt, Listing, PartitionFilter, Retried, RunFilter};
+use refrain::store::{AsOf, EndedAt, Fenced, Listing, PartitionFilter, Retried, RunFilter, Taken, Then, Tried};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -238,6 +239,22 @@ pub(crate) async fn a_run_that_is_queued_again_meanwhile_stays(bed: &Bed) {
     complete(bed, retried, vec![decided(KEYS[0], Outcome::Created, 1)]).await;
     let unknown = bed.store.retry(gone, None, &definition("trips", 1)).await.unwrap();
     assert!(matches!(unknown, Retried::Unknown), "{unknown:?}");
+}
+
+pub(crate) async fn a_run_whose_webhook_is_not_told_yet_stays(bed: &Bed) {
+    let mut asked = request("trips", "told", &[KEYS[0]]);
+    asked.audience.webhooks = vec!["https://hooks.example.org/".to_owned()];
+    let id = submit(&*bed.store, &asked).await.id;
+    fail(bed, id).await;
+    bed.age(HOUR * 2).await;
+    let page = bed.store.prunable(HOUR, EndedAt::default(), 10).await.unwrap();
+    assert!(page.runs.is_empty(), "it is not offered: {page:?}");
+    assert_eq!(bed.store.prune_runs(HOUR, &[id]).await.unwrap(), 0, "nor does it go");
+    let claim = anything();
+    let Some(Taken::Message(message)) = bed.store.claim_message(&claim).await.unwrap() else { panic!("it is due") };
+    let told = Tried { status: Some(204), error: None, then: Then::Delivered };
+    assert_eq!(bed.store.message_tried(message.id, claim.token, &told).await.unwrap(), Fenced::Done);
+    assert_eq!(prune(bed, HOUR).await, 1, "once it was told it may");
 }
 
 pub(crate) async fn pruners_at_once_share_the_work(bed: &Bed) {

@@ -7,9 +7,10 @@ use super::make::{
 };
 use futures::future::join_all;
 use refrain::run::{
-    AttemptOutcome, Audience, Delivery, DeliveryState, FailureClass, Occasion, Only, Outcome, RunId, State, Written,
+    AttemptOutcome, Audience, Delivery, DeliveryState, FailureClass, Occasion, Only, Outcome, Principal, RunId, State,
+    Written,
 };
-use refrain::store::{Cancelled, Fenced, Message, MessageClaim, NewRun, Recipient, Retried, Then, Tried};
+use refrain::store::{Cancelled, Fenced, Message, MessageClaim, NewRun, Recipient, Retried, Taken, Then, Tried};
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -28,11 +29,21 @@ async fn submitted(bed: &Bed, name: &str, partitions: &[&str]) -> RunId {
 }
 
 pub(super) fn anything() -> MessageClaim {
-    MessageClaim { token: Uuid::new_v4(), lease: IN_HAND, webhooks: true, lineage: true, busy: Vec::new() }
+    MessageClaim {
+        token: Uuid::new_v4(),
+        lease: IN_HAND,
+        webhooks: true,
+        lineage: true,
+        busy: Vec::new(),
+        busy_principals: Vec::new(),
+    }
 }
 
 async fn take(bed: &Bed, request: &MessageClaim) -> Option<Message> {
-    bed.store.claim_message(request).await.unwrap()
+    match bed.store.claim_message(request).await.unwrap()? {
+        Taken::Message(message) => Some(*message),
+        Taken::Unreadable(message) => panic!("{message:?}"),
+    }
 }
 
 /// Takes all that is due in hand; answers the run and the event of each.
@@ -161,10 +172,11 @@ pub(crate) async fn one_server_has_a_message_in_hand(bed: &Bed) {
     let claims: Vec<MessageClaim> = (0..8).map(|_| anything()).collect();
     let servers = [&bed.store, &bed.other];
     let all = claims.iter().enumerate().map(|(at, claim)| servers[at % 2].claim_message(claim));
-    let found: Vec<Option<Message>> = join_all(all).await.into_iter().map(Result::unwrap).collect();
+    let found: Vec<Option<Taken>> = join_all(all).await.into_iter().map(Result::unwrap).collect();
     let holder = found.iter().position(Option::is_some).unwrap();
     assert_eq!(found.iter().flatten().count(), 1, "{found:?}");
-    let first = found[holder].clone().unwrap();
+    let Some(Taken::Message(first)) = found[holder].clone() else { panic!("{found:?}") };
+    let first = *first;
 
     bed.pass(IN_HAND - Duration::from_secs(2)).await;
     assert_eq!(take(bed, &anything()).await, None);
@@ -270,6 +282,54 @@ pub(crate) async fn what_fails_a_run_is_told_as_lineage(bed: &Bed) {
         ]
     );
     assert!(run(bed, id).await.deliveries.is_empty());
+}
+
+/// One that cannot be read is in nobody's way: it is put off, and at last given up, while the next one is told.
+pub(crate) async fn a_message_that_cannot_be_read_is_tried_as_others_are(bed: &Bed) {
+    let (spoilt, good) = (submitted(bed, "spoilt", &[A]).await, submitted(bed, "good", &[B]).await);
+    fail(bed, spoilt).await;
+    fail(bed, good).await;
+    let spoil = "update outbox set notice = '{\"state\": 1}' \
+                 where run_id = (select id from runs where idempotency_key = 'spoilt')";
+    bed.past_the_store(spoil).await.unwrap();
+    for tries in 0..2 {
+        let claim = anything();
+        let Some(Taken::Unreadable(found)) = bed.store.claim_message(&claim).await.unwrap() else { panic!("{tries}") };
+        assert_eq!((&found.to, found.tries), (&Recipient::Webhook(URL.to_owned()), tries));
+        assert!(found.why.contains("notice"), "{found:?}");
+        let then = if tries == 1 { Then::GiveUp } else { Then::Again(IN_HAND) };
+        let noted = Tried { status: None, error: Some(found.why.clone()), then };
+        assert_eq!(bed.store.message_tried(found.id, claim.token, &noted).await.unwrap(), Fenced::Done);
+        if tries == 0 {
+            assert_eq!(taken(bed).await, [(good, "run.failed".to_owned())], "the next one is told meanwhile");
+        }
+        // The good one is in hand for no longer than this, so the spoilt one is due before it again.
+        bed.pass(IN_HAND - Duration::from_millis(1)).await;
+        bed.pass(Duration::from_millis(1)).await;
+    }
+    let delivery = run(bed, spoilt).await.deliveries.remove(0);
+    assert_eq!((delivery.state, delivery.tries, delivery.last_status), (DeliveryState::GaveUp, 2, None));
+    assert!(delivery.last_error.is_some_and(|why| why.contains("notice")));
+}
+
+pub(crate) async fn webhooks_of_busy_principals_are_passed_over(bed: &Bed) {
+    let of = |name: &str, principal: &str, lineage| {
+        let mut asked = told_to(&[URL], lineage, request("trips", name, &[A]));
+        asked.principal = Principal(principal.to_owned());
+        asked
+    };
+    let first = submit(&*bed.store, &of("first", "a", true)).await.id;
+    fail(bed, first).await;
+    let second = submit(&*bed.store, &of("second", "b", false)).await.id;
+    fail(bed, second).await;
+    let busy = |of: &[&str]| MessageClaim {
+        busy_principals: of.iter().map(|name| (*name).to_owned()).collect(),
+        ..anything()
+    };
+    assert_eq!(take(bed, &busy(&["a"])).await.unwrap().to, Recipient::Lineage, "lineage is the operator's");
+    assert_eq!(take(bed, &busy(&["a"])).await.unwrap().notice.run_id, second, "though it was due later");
+    assert_eq!(take(bed, &busy(&["a", "b"])).await, None);
+    assert_eq!(take(bed, &busy(&["b"])).await.unwrap().notice.run_id, first);
 }
 
 pub(crate) async fn nobody_is_told_of_what_nobody_asked_to_be_told_of(bed: &Bed) {

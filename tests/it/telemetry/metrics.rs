@@ -1,6 +1,6 @@
 //! `/metrics` of real servers: valid, complete, and right.
 
-use super::{Family, Place, Store, Wanted, of_month, pipeline, scrape, scrape_until};
+use super::{Family, Place, Store, WITHIN, Wanted, of_month, pipeline, scrape, scrape_until};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use refrain::run::{ClaimToken, Progress, RunId, Stage};
 use refrain::store::{Fenced, Renewal, RunStore, SqliteOptions, SqliteStore};
@@ -10,7 +10,7 @@ use refrain::telemetry::{
 };
 use reqwest::Method;
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The value of a metric's samples that have these labels, together.
 fn value(found: &BTreeMap<String, Family>, name: &str, labels: &[(&str, &str)]) -> f64 {
@@ -149,6 +149,29 @@ async fn an_engine_that_dies_and_a_lease_that_is_lost_are_counted() {
     assert_eq!(other.wait(&id).await["state"], "succeeded");
     zombie.signal(rustix::process::Signal::CONT);
     scrape_until(&zombie, &[("refrain_leases_lost_total", &[], 1.0)]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_cannot_be_read_is_counted_once() {
+    let place = Place::new(Store::Postgres).await;
+    pipeline(&place);
+    let http_only = place.start_with(&["--workers", "0"], &[]).await;
+    http_only.accept("unreadable", &of_month("2024-02")).await;
+    place.execute("update runs set progress = '{}', rows = '{}'").await;
+    let servers = tokio::join!(place.start(), place.start());
+    let failed = [("pipeline", "trips"), ("outcome", "failed")];
+    let end = Instant::now() + WITHIN;
+    loop {
+        let (one, other) = (scrape(&servers.0).await, scrape(&servers.1).await);
+        let counted =
+            value(&one, "refrain_runs_ended_total", &failed) + value(&other, "refrain_runs_ended_total", &failed);
+        if counted > 0.0 {
+            assert_eq!(counted, 1.0);
+            return;
+        }
+        assert!(Instant::now() < end, "it is not counted\n{}", servers.0.log_tail());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! What the service tells of itself: metrics, logs, traces, health, and the files in `ops/` and `docs/` that rely on them.
 
+mod alerts;
 mod collector;
 mod documents;
 mod exposition;
