@@ -12,6 +12,7 @@ mod notify;
 mod observer;
 mod pipelines;
 mod prune;
+mod sums;
 mod sweep;
 mod tokens;
 
@@ -272,6 +273,7 @@ fn spawn_workers(
         tasks.spawn("worker", worker.run(shutdown.clone()));
     }
     let every = Duration::from_secs(u64::from(work.sweep_seconds));
+    tasks.spawn("bookkeeper", sums::run(Arc::clone(store), shutdown.clone()));
     tasks.spawn("sweeper", sweep::run(Arc::clone(store), warehouse.clone(), every, shutdown.clone()));
     if let Some(kept) = work.keep.runs() {
         tasks.spawn("pruner", prune::run(Arc::clone(store), warehouse.clone(), kept, every, shutdown.clone()));

@@ -8,6 +8,7 @@ mod precondition;
 mod progress;
 mod report;
 mod retry;
+mod sum;
 mod totals;
 
 pub use fingerprint::{Asked, AskedPartitions, Fingerprint, Labels, OnOverlap, Only};
@@ -18,6 +19,7 @@ pub use precondition::{Expected, Preconditions, Unmet, precondition_failed};
 pub use progress::{Pace, Progress, Stage};
 pub use report::{Quarantine, QuarantineFile, RowCounts, SourceFile, StagedPartition, Warning};
 pub use retry::{FailureClass, RetryPolicy, RetryRule};
+pub use sum::{Part, TableSum};
 pub use totals::{Fold, Measured, Scalar, Totals, decimal_text};
 
 use crate::partition::PartitionKey;
@@ -322,6 +324,13 @@ pub struct RunPartition {
     pub base: Option<Base>,
     /// The last run that has changed it after this one; none where it is as this run left it.
     pub superseded_by: Option<RunId>,
+}
+
+impl RunPartition {
+    /// A partition of a run before its decision.
+    pub fn undecided(partition: PartitionKey) -> Self {
+        Self { partition, outcome: None, content: None, previous: None, base: None, superseded_by: None }
+    }
 }
 
 /// What a partition holds.

@@ -119,6 +119,7 @@ fn to_rebuild<'a>(
                 "the next run of the pipeline writes it anew, or removes it where it is to have none".to_owned()
             );
         }
+        FindingKind::Sum => return Err("a server counts it anew when it starts".to_owned()),
         FindingKind::Staging => return Err("nothing of it is in a table".to_owned()),
     }
     let definition = definition?;

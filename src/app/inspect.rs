@@ -4,7 +4,7 @@ use super::fix::{self, Fix, FixBy};
 use super::pipelines::{Read, load_pipelines};
 use crate::config::DatabaseSettings;
 use crate::pipeline::Definition;
-use crate::run::{ClaimToken, RunId};
+use crate::run::{ClaimToken, RunId, TableSum};
 use crate::store::{PostgresOptions, PostgresStore, RunStore, SqliteStore, StagingVerdict};
 use crate::table::{Finding, FindingKind, Holder, TableError, Warehouse};
 use anyhow::{Context, bail};
@@ -164,15 +164,36 @@ async fn look(
     name: &str,
     definition: Option<Arc<Definition>>,
 ) -> anyhow::Result<(usize, Vec<Inspected>)> {
+    let sum = store.sum_difference(name).await?.map(|(kept, counted)| Inspected {
+        pipeline: Some(name.to_owned()),
+        finding: wrong_sum(name, &kept, &counted),
+        fix: None,
+    });
     let entries = store.entries(name, None).await?;
     let partitions = entries.len();
     let (warehouse, name) = (warehouse.clone(), name.to_owned());
     let found = tokio::task::spawn_blocking(move || {
         let found = warehouse.verify(&name, definition.as_deref(), &entries)?;
         let inspected = |finding| Inspected { pipeline: Some(name.clone()), finding, fix: None };
-        Ok::<_, TableError>(found.into_iter().map(inspected).collect())
+        Ok::<_, TableError>(sum.into_iter().chain(found.into_iter().map(inspected)).collect())
     });
     Ok((partitions, found.await??))
+}
+
+fn wrong_sum(name: &str, kept: &TableSum, counted: &TableSum) -> Finding {
+    let told = |sum: &TableSum| {
+        let totals = serde_json::to_string(&sum.totals().on_the_wire()).unwrap_or_default();
+        format!("{} partitions, {} rows and {totals}", sum.partitions, sum.rows)
+    };
+    let (found, expected) = (told(kept), told(counted));
+    Finding {
+        kind: FindingKind::Sum,
+        partition: None,
+        path: name.to_owned(),
+        detail: format!(
+            "the sum that the database keeps is {found}, expected {expected}; a server counts it anew when it starts"
+        ),
+    }
 }
 
 fn holder() -> Holder {

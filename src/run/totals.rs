@@ -71,63 +71,10 @@ impl Totals {
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|measured| measured.name.as_str())
     }
-
-    /// Rolls the totals of partitions up. A measure that some partition lacks, or folds in another way, is null.
-    pub fn roll_up<'a>(parts: impl IntoIterator<Item = &'a Totals>) -> Totals {
-        let mut parts = parts.into_iter();
-        let Some(first) = parts.next() else { return Totals::default() };
-        parts.fold(first.clone(), |sum, next| sum.and(next))
-    }
-
-    /// These totals and another partition's together.
-    #[must_use]
-    pub fn and(mut self, other: &Totals) -> Totals {
-        for mine in &mut self.0 {
-            let theirs = other.0.iter().find(|m| m.name == mine.name);
-            *mine = match theirs {
-                Some(t) if t.fold == mine.fold && t.fold != Fold::None => Measured {
-                    name: mine.name.clone(),
-                    fold: mine.fold,
-                    value: fold(mine.fold, mine.value.take(), t.value.clone()),
-                },
-                _ => Measured { name: mine.name.clone(), fold: Fold::None, value: None },
-            };
-        }
-        for theirs in &other.0 {
-            if !self.0.iter().any(|m| m.name == theirs.name) {
-                self.0.push(Measured { name: theirs.name.clone(), fold: Fold::None, value: None });
-            }
-        }
-        self
-    }
 }
 
-/// A null is the total of nothing but nulls, so it leaves the other side as it is. Values of two types, or a sum that
-/// does not fit 128 bits, have no total.
-fn fold(how: Fold, a: Option<Scalar>, b: Option<Scalar>) -> Option<Scalar> {
-    let (a, b) = match (a, b) {
-        (None, other) | (other, None) => return other,
-        (Some(a), Some(b)) => (a, b),
-    };
-    match how {
-        Fold::None => None,
-        Fold::Add => add(&a, &b),
-        Fold::Min => Some(if compare(&a, &b)?.is_le() { a } else { b }),
-        Fold::Max => Some(if compare(&a, &b)?.is_ge() { a } else { b }),
-    }
-}
-
-fn add(a: &Scalar, b: &Scalar) -> Option<Scalar> {
-    match (a, b) {
-        (Scalar::Int(x), Scalar::Int(y)) => x.checked_add(*y).map(Scalar::Int),
-        _ => {
-            let (x, y, scale) = same_scale(a, b)?;
-            Some(Scalar::Decimal { unscaled: x.checked_add(y)?, scale })
-        }
-    }
-}
-
-fn compare(a: &Scalar, b: &Scalar) -> Option<std::cmp::Ordering> {
+/// The order of two values; none where their types have none in common.
+pub(super) fn compare(a: &Scalar, b: &Scalar) -> Option<std::cmp::Ordering> {
     match (a, b) {
         (Scalar::Float(x), Scalar::Float(y)) => Some(x.total_cmp(y)),
         (Scalar::Text(x), Scalar::Text(y)) => Some(x.cmp(y)),
@@ -193,14 +140,14 @@ mod float_text {
     }
 }
 
-mod int_text {
+pub(super) mod int_text {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
-    pub(super) fn serialize<S: Serializer>(value: &i128, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(value: &i128, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(value)
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i128, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i128, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
     }
 }
@@ -214,30 +161,11 @@ mod tests {
         Totals(vec![Measured { name: name.to_owned(), fold, value }])
     }
 
-    fn decimal(unscaled: i128, scale: u8) -> Option<Scalar> {
-        Some(Scalar::Decimal { unscaled, scale })
-    }
-
     #[test]
-    fn decimals_of_different_scales_add_exactly() {
-        let (a, b) = (one("r", Fold::Add, decimal(110, 2)), one("r", Fold::Add, decimal(5, 3)));
-        assert_eq!(Totals::roll_up([&a, &b]), one("r", Fold::Add, decimal(1105, 3)));
-        assert_eq!(serde_json::to_string(&b.on_the_wire()).unwrap(), r#"{"r":"0.005"}"#);
+    fn decimals_are_told_with_all_their_digits() {
+        let total = one("r", Fold::Add, Some(Scalar::Decimal { unscaled: 5, scale: 3 }));
+        assert_eq!(serde_json::to_string(&total.on_the_wire()).unwrap(), r#"{"r":"0.005"}"#);
         assert_eq!(decimal_text(-5, 2), "-0.05");
-    }
-
-    #[test]
-    fn a_measure_that_one_partition_lacks_has_no_total() {
-        let (a, b) = (one("x", Fold::Add, Some(Scalar::Int(1))), one("y", Fold::Add, Some(Scalar::Int(2))));
-        let total = a.and(&b);
-        assert_eq!(serde_json::to_string(&total.on_the_wire()).unwrap(), r#"{"x":null,"y":null}"#);
-    }
-
-    #[test]
-    fn nulls_leave_the_rest_and_an_overflow_has_no_total() {
-        let (a, b) = (one("x", Fold::Add, None), one("x", Fold::Add, Some(Scalar::Int(i128::MAX))));
-        assert_eq!(a.clone().and(&b), b);
-        assert_eq!(b.clone().and(&b).0[0].value, None);
     }
 
     #[test]

@@ -28,6 +28,7 @@ mod statements;
 mod steps;
 mod tokens;
 mod tx;
+mod whole;
 
 pub use filter::{AsOf, Listing, PartitionFilter, RunFilter};
 pub use glance::Glance;
@@ -42,7 +43,7 @@ use crate::partition::PartitionKey;
 use crate::run::{
     AttemptOutcome, Audience, CatalogEntry, ClaimToken, Decided, DefinitionHash, Fingerprint, HistoryEntry,
     IdempotencyKey, Principal, Progress, Quarantine, QuarantineFile, RowCounts, Run, RunError, RunId, RunSummary,
-    Scope, SourceFile, State, Unmet, Warning,
+    Scope, SourceFile, State, TableSum, Unmet, Warning,
 };
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
@@ -435,6 +436,12 @@ pub trait RunStore: TokenStore {
 
     /// A table's partitions with totals, all from one snapshot.
     async fn partitions(&self, pipeline: &str, filter: &PartitionFilter) -> StoreResult<Listing>;
+
+    /// Counts what a table sums up to anew and keeps it; whether something else was kept, which nothing that this version does explains.
+    async fn settle_sum(&self, pipeline: &str) -> StoreResult<bool>;
+
+    /// What is kept as the sum of a table and what its partitions sum up to, where the two differ.
+    async fn sum_difference(&self, pipeline: &str) -> StoreResult<Option<(TableSum, TableSum)>>;
 
     /// The catalog's entries of these partitions, or of the whole table.
     async fn entries(&self, pipeline: &str, keys: Option<&[PartitionKey]>) -> StoreResult<Vec<CatalogEntry>>;

@@ -5,9 +5,8 @@ use super::tx::{Row, Value, json, unreadable, values};
 use super::{Failures, Glance, KnownKey, StoreResult, StoredDefinition};
 use crate::partition::PartitionKey;
 use crate::run::{
-    Asked, Attempt, AttemptOutcome, Base, CatalogEntry, ClaimToken, Decided, DefinitionHash, Delivery, DeliveryState,
-    Fingerprint, ForeignFiles, HistoryEntry, IdempotencyKey, Mode, Outcome, Principal, Run, RunId, RunPartition,
-    RunSummary, State,
+    Asked, AttemptOutcome, Base, CatalogEntry, ClaimToken, Decided, DefinitionHash, Fingerprint, ForeignFiles,
+    HistoryEntry, IdempotencyKey, Mode, Outcome, Principal, RunId, RunSummary, State,
 };
 use serde::Serialize;
 
@@ -18,7 +17,7 @@ pub(super) fn mode_name(mode: Mode) -> &'static str {
     }
 }
 
-fn run_id(row: &Row) -> StoreResult<RunId> {
+pub(super) fn run_id(row: &Row) -> StoreResult<RunId> {
     row.id("id").map(RunId)
 }
 
@@ -30,7 +29,7 @@ fn token(row: &Row, column: &'static str) -> StoreResult<Option<ClaimToken>> {
     Ok(row.optional_id(column)?.map(ClaimToken))
 }
 
-fn idempotency_key(row: &Row) -> StoreResult<IdempotencyKey> {
+pub(super) fn idempotency_key(row: &Row) -> StoreResult<IdempotencyKey> {
     row.text("idempotency_key").map(IdempotencyKey::from_stored)
 }
 
@@ -155,56 +154,6 @@ pub(super) fn optional_json<T: Serialize>(value: Option<&T>) -> StoreResult<Opti
     value.map(json).transpose()
 }
 
-pub(super) fn run(row: &Row, partitions: &[Row], attempts: &[Row]) -> StoreResult<Run> {
-    Ok(Run {
-        id: run_id(row)?,
-        principal: Principal(row.text("principal")?),
-        idempotency_key: idempotency_key(row)?,
-        pipeline: row.text("pipeline")?,
-        mode: mode(row)?,
-        state: state(row)?,
-        asked: row.json("asked")?,
-        partitions: partitions.iter().map(run_partition).collect::<StoreResult<_>>()?,
-        rows: row.optional_json("rows")?,
-        sources: row.json("sources")?,
-        attempts: attempts.iter().map(attempt).collect::<StoreResult<_>>()?,
-        progress: row.optional_json("progress")?,
-        warnings: row.json("warnings")?,
-        quarantine: row.optional_json("quarantine")?,
-        error: row.optional_json("error")?,
-        definition: definition_hash(row)?,
-        sequence: row.int("sequence")?,
-        cancel_requested: row.flag("cancel_requested")?,
-        created_at: row.time("created_at")?,
-        started_at: row.optional_time("started_at")?,
-        ended_at: row.optional_time("ended_at")?,
-        due_at: row.time("due_at")?,
-        deliveries: Vec::new(),
-    })
-}
-
-fn run_partition(row: &Row) -> StoreResult<RunPartition> {
-    Ok(RunPartition {
-        partition: key(row)?,
-        outcome: outcome(row)?,
-        content: row.optional_json("content")?,
-        previous: row.optional_json("previous")?,
-        base: base(row)?,
-        superseded_by: None,
-    })
-}
-
-fn attempt(row: &Row) -> StoreResult<Attempt> {
-    Ok(Attempt {
-        number: row.small_count("number")?,
-        worker: row.text("worker")?,
-        started_at: row.time("started_at")?,
-        ended_at: row.optional_time("ended_at")?,
-        outcome: attempt_outcome(row)?,
-        error: row.optional_json("error")?,
-    })
-}
-
 pub(super) fn decided(row: &Row) -> StoreResult<Decided> {
     Ok(Decided {
         partition: key(row)?,
@@ -272,23 +221,6 @@ pub(super) fn summary(row: &Row) -> StoreResult<RunSummary> {
 fn priority(row: &Row) -> StoreResult<i32> {
     let found = row.int("priority")?;
     i32::try_from(found).map_err(|_| unreadable("priority", &found.to_string(), "a priority"))
-}
-
-pub(super) fn delivery(row: &Row) -> StoreResult<Delivery> {
-    let text = row.text("state")?;
-    let state = DeliveryState::parse(&text).ok_or_else(|| unreadable("state", &text, "the state of a message"))?;
-    let status = row.optional_int("last_status")?;
-    Ok(Delivery {
-        id: row.id("id")?,
-        event: row.text("event")?,
-        url: row.text("url")?,
-        state,
-        tries: row.small_count("tries")?,
-        last_status: status.and_then(|status| u16::try_from(status).ok()),
-        last_error: row.optional_text("last_error")?,
-        last_try_at: row.optional_time("last_try_at")?,
-        next_try_at: (state == DeliveryState::Pending).then(|| row.time("due_at")).transpose()?,
-    })
 }
 
 pub(super) fn catalog_entry(row: &Row) -> StoreResult<CatalogEntry> {

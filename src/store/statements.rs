@@ -104,11 +104,9 @@ pub(super) struct Statements {
     pub(super) decided_manifest: &'static str,
     /// 1 run, 2 what was kept apart or null.
     pub(super) save_quarantine: &'static str,
-    /// Decided partitions whose content or definition changes. 1 run, 2 pipeline, 3 list of keys or null for all, 4 definition.
-    pub(super) count_changes: &'static str,
     /// Raises the table's version, or writes the first. 1 pipeline, 2 by how much.
     pub(super) raise_version: &'static str,
-    /// The partitions of `count_changes`. 1 run, 2 pipeline, 3 list of keys or null for all, 4 definition, 5 version, 6 now.
+    /// The partitions of `sums.changes`. 1 run, 2 pipeline, 3 list of keys or null for all, 4 definition, 5 version, 6 now.
     pub(super) add_history: &'static str,
     /// 1 run, 2 pipeline, 3 list of keys or null for all, 4 definition, 5 now.
     pub(super) put_entries: &'static str,
@@ -119,12 +117,13 @@ pub(super) struct Statements {
     pub(super) delete_entries: &'static str,
     /// What changes of runs before they end. 1 list of runs.
     pub(super) glances: &'static str,
-    /// 1 run.
+    /// A run with its partitions, its last attempts, which later runs have changed its partitions since it succeeded, and the webhooks
+    /// of its ends: each a list of objects in no order, or null. 1 run, 2 how many attempts.
     pub(super) run: &'static str,
+    /// Whose a run is, where it is, and when it ended. 1 run.
+    pub(super) ended_run: &'static str,
     /// 1 run.
     pub(super) run_partitions: &'static str,
-    /// The last ones, in order. 1 run, 2 limit.
-    pub(super) attempts: &'static str,
     /// Summaries, newest first. 1 pipeline, 2 state, 3 after, 4 before, 5 smaller id (each may be null), 6 limit, 7 partition
     /// or null, 8 list of labels, each a list of name and text, 9 principal, 10 key (each may be null).
     pub(super) list: &'static str,
@@ -154,8 +153,6 @@ pub(super) struct Statements {
     pub(super) version_of_run: &'static str,
     /// The last version that was committed by then; null before the first. 1 pipeline, 2 time.
     pub(super) version_at: &'static str,
-    /// Partitions of a run that succeeded which later runs have changed, and the last of these. 1 run.
-    pub(super) superseded: &'static str,
     /// In no order. 1 pipeline, 2 list of keys.
     pub(super) entries: &'static str,
     /// The whole table's, in no order. 1 pipeline.
@@ -174,10 +171,27 @@ pub(super) struct Statements {
     pub(super) queue_depth: &'static str,
     /// Of each pipeline that ever had a run: its due runs, and when one last succeeded. 1 now.
     pub(super) pipeline_depths: &'static str,
+    /// What tables sum up to.
+    pub(super) sums: SumStatements,
     /// What goes when it is old.
     pub(super) prune: PruneStatements,
     /// Those of messages.
     pub(super) outbox: OutboxStatements,
+}
+
+/// What tables sum up to, in one database's dialect.
+#[derive(Debug)]
+#[cfg_attr(test, derive(serde::Serialize))]
+pub(super) struct SumStatements {
+    /// A table's version, and nobody else raises it until the transaction ends. 1 pipeline.
+    pub(super) lock_table: &'static str,
+    /// Decided partitions whose content or definition changes: what they become and what they were, each null where they are not.
+    /// 1 run, 2 pipeline, 3 list of keys or null for all, 4 definition.
+    pub(super) changes: &'static str,
+    /// The sum and the version that it is of. 1 pipeline.
+    pub(super) kept: &'static str,
+    /// 1 pipeline, 2 version, 3 sum.
+    pub(super) keep: &'static str,
 }
 
 /// What is told of runs, in one database's dialect.
@@ -195,8 +209,6 @@ pub(super) struct OutboxStatements {
     pub(super) save_try: &'static str,
     /// The same, where it is lineage. 1 id, 2 token.
     pub(super) drop_told_lineage: &'static str,
-    /// The webhooks of a run's ends, oldest first. 1 run.
-    pub(super) deliveries: &'static str,
     /// Of each kind those that are pending and those that were given up.
     pub(super) outbox_depth: &'static str,
 }

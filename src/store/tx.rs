@@ -13,7 +13,7 @@ use sqlx::types::Json;
 use sqlx::{Postgres, Row as _, Sqlite};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::broadcast;
+use tokio::sync::{broadcast, mpsc};
 use uuid::Uuid;
 
 /// A value bound to a statement. Nulls are typed, since Postgres wants to know.
@@ -167,7 +167,32 @@ pub(super) enum Open {
     Sqlite { tx: sqlx::Transaction<'static, Sqlite>, clock: Clock },
     /// Closed when it is dropped: a connection that was left in the middle of a statement is not to be trusted with the
     /// next, and closing it needs no answer from a server that may be out of reach.
-    Postgres { connection: Abandoned, server: Arc<Server> },
+    Postgres { connection: Abandoned, server: Arc<Server>, extent: Extent },
+}
+
+/// How far a transaction of Postgres reaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Extent {
+    /// From a `begin` to its end.
+    Block,
+    /// One statement, which is a transaction by itself.
+    Statement,
+    /// That statement was sent.
+    Over,
+}
+
+impl Extent {
+    /// A second statement would not be of the same transaction.
+    fn reach(&mut self) -> StoreResult<()> {
+        match self {
+            Self::Block => Ok(()),
+            Self::Statement => {
+                *self = Self::Over;
+                Ok(())
+            }
+            Self::Over => Err(StoreError::Setup("a step of one statement has a second one".to_owned())),
+        }
+    }
 }
 
 /// A connection that is closed unless it is given back.
@@ -194,6 +219,8 @@ pub(super) struct Bus {
     pub(super) local: broadcast::Sender<Change>,
     /// Names this process in notifications, so that it does not hear itself.
     pub(super) origin: Uuid,
+    /// Payloads for other processes; none where there are no others.
+    pub(super) others: Option<mpsc::Sender<String>>,
 }
 
 impl Bus {
@@ -204,7 +231,16 @@ impl Bus {
     pub(super) const CHANNEL: &'static str = "refrain";
 
     pub(super) fn new() -> Self {
-        Self { local: broadcast::channel(Self::CAPACITY).0, origin: Uuid::new_v4() }
+        Self { local: broadcast::channel(Self::CAPACITY).0, origin: Uuid::new_v4(), others: None }
+    }
+
+    /// Tells waiters of a change that is committed. No receiver is no error: nobody waits. Nor is a full channel: whoever misses a
+    /// wake-up polls.
+    fn tell(&self, change: Change) {
+        if let Some(others) = &self.others {
+            let _ = others.try_send(self.payload(&change));
+        }
+        let _ = self.local.send(change);
     }
 
     /// A change as the payload of a notification.
@@ -228,9 +264,6 @@ impl Bus {
         }
     }
 }
-
-/// Tells all that listen, once the transaction is committed. 1 channel, 2 list of payloads.
-const NOTIFY: &str = "select pg_notify($1, payload) from json_array_elements_text($2::json) as told(payload)";
 
 /// A transaction. Dropped without [`Tx::commit`], nothing of it happened.
 pub(super) struct Tx {
@@ -264,7 +297,8 @@ impl Tx {
     pub(super) async fn execute(&mut self, sql: &'static str, values: Vec<Value>) -> StoreResult<u64> {
         match &mut self.open {
             Open::Sqlite { tx, .. } => Ok(bind_sqlite(sql, values).execute(&mut **tx).await?.rows_affected()),
-            Open::Postgres { connection, server } => {
+            Open::Postgres { connection, server, extent } => {
+                extent.reach()?;
                 let running = bind_postgres(sql, values).execute(&mut **connection.get()?);
                 Ok(server.answer(running).await?.rows_affected())
             }
@@ -278,7 +312,8 @@ impl Tx {
                 let rows = bind_sqlite(sql, values).fetch_all(&mut **tx).await?;
                 Ok(rows.into_iter().map(Row::Sqlite).collect())
             }
-            Open::Postgres { connection, server } => {
+            Open::Postgres { connection, server, extent } => {
+                extent.reach()?;
                 let running = bind_postgres(sql, values).fetch_all(&mut **connection.get()?);
                 Ok(server.answer(running).await?.into_iter().map(Row::Postgres).collect())
             }
@@ -299,7 +334,8 @@ impl Tx {
                     take(Row::Sqlite(row))?;
                 }
             }
-            Open::Postgres { connection, server } => {
+            Open::Postgres { connection, server, extent } => {
+                extent.reach()?;
                 let mut rows = bind_postgres(sql, values).fetch(&mut **connection.get()?);
                 while let Some(row) = server.answer(rows.try_next()).await? {
                     take(Row::Postgres(row))?;
@@ -345,22 +381,16 @@ impl Tx {
         match self.open {
             Open::Sqlite { tx, .. } if self.undone => tx.rollback().await?,
             Open::Sqlite { tx, .. } => tx.commit().await?,
-            Open::Postgres { mut connection, server } => {
-                if !self.changes.is_empty() {
-                    let payloads: Vec<String> = self.changes.iter().map(|change| self.bus.payload(change)).collect();
-                    let told = bind_postgres(NOTIFY, values![Bus::CHANNEL, json(&payloads)?]);
-                    server.answer(told.execute(&mut **connection.get()?)).await?;
+            Open::Postgres { mut connection, server, extent } => {
+                if extent == Extent::Block {
+                    let end = if self.undone { "rollback" } else { "commit" };
+                    server.answer(sqlx::query(end).execute(&mut **connection.get()?)).await?;
                 }
-                let end = if self.undone { "rollback" } else { "commit" };
-                server.answer(sqlx::query(end).execute(&mut **connection.get()?)).await?;
                 drop(connection.0.take());
             }
         }
         self.counts.iter().for_each(|counter| counter.increment(1));
-        for change in self.changes {
-            // No receiver is no error: nobody waits.
-            let _ = self.bus.local.send(change);
-        }
+        self.changes.into_iter().for_each(|change| self.bus.tell(change));
         Ok(())
     }
 }

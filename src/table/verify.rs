@@ -44,6 +44,8 @@ pub enum FindingKind {
     Manifest,
     /// Something in staging that is no attempt's folder.
     Staging,
+    /// The table's partitions do not sum up to what the database keeps.
+    Sum,
 }
 
 impl std::fmt::Display for Finding {

@@ -80,7 +80,7 @@ metrics_are! {
     METRIC_CONNECTIONS Gauge "refrain_database_connections" "Connections to the database by state, idle or used, when a transaction last began";
     METRIC_CONNECTIONS_MAX Gauge "refrain_database_connections_max" "Connections to the database, at most";
     METRIC_CONNECTION_WAITERS Gauge "refrain_database_connection_waiters" "Transactions that wait for a connection";
-    METRIC_TRANSACTION_SECONDS Histogram "refrain_database_transaction_seconds" "Seconds that transactions took with the wait for a connection, by access: read, write";
+    METRIC_TRANSACTION_SECONDS Histogram "refrain_database_transaction_seconds" "Seconds that transactions took with the wait for a connection, by access: statement, read, write";
     METRIC_CONFLICTS Counter "refrain_database_conflicts_total" "Transactions that the database undid for another's sake, and that were done again";
     METRIC_DATABASE_FAILURES Counter "refrain_database_failures_total" "Transactions that the database did not answer or broke off";
 

@@ -40,6 +40,8 @@ struct Wires {
     forgotten: Arc<AtomicU32>,
     /// Bytes of a request: the answer to the commit of what was asked with them is swallowed and its connection cut, once.
     lost: Arc<Mutex<Option<Vec<u8>>>>,
+    /// How often something was asked after an answer.
+    trips: Arc<AtomicU32>,
 }
 
 impl Proxy {
@@ -50,7 +52,7 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (network, open) = watch::channel(Network::Open);
-        let wires = Wires { network: open, forgotten: Arc::default(), lost: Arc::default() };
+        let wires = Wires { network: open, forgotten: Arc::default(), lost: Arc::default(), trips: Arc::default() };
         assert!(url.contains(&server), "{server} is not in the URL");
         let proxy =
             Self { address, url: url.replacen(&server, &address.to_string(), 1), wires: wires.clone(), network };
@@ -74,9 +76,15 @@ impl Proxy {
         self.network.send_replace(network);
     }
 
-    /// Loses the answer to the next commit of a transaction in which these bytes were sent, with its connection.
+    /// Loses the answer to the next commit (or acceptance of a run) of a transaction in which these bytes were sent, with its connection.
     pub(crate) fn lose_the_commit_of(&self, request: &str) {
         *self.wires.lost.lock().unwrap() = Some(request.as_bytes().to_vec());
+    }
+
+    /// How many round trips steps have made: what is asked of the server and answered, the looks whether it is there and the wake-ups of
+    /// other processes, for which no step waits, left out.
+    pub(crate) fn round_trips(&self) -> u32 {
+        self.wires.trips.load(Ordering::SeqCst)
     }
 
     /// Whether that has happened.
@@ -99,16 +107,22 @@ async fn connection(client: TcpStream, server: String, wires: Wires) {
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
     let asked = AtomicBool::new(false);
+    let answered = AtomicBool::new(true);
     let mut network = wires.network.clone();
     tokio::select! {
         () = forward(from_client, to_server, &wires, |bytes| {
             if wires.lost.lock().unwrap().as_ref().is_some_and(|request| contains(bytes, request)) {
                 asked.store(true, Ordering::SeqCst);
             }
+            if answered.swap(false, Ordering::SeqCst) && !is_aside(bytes) {
+                wires.trips.fetch_add(1, Ordering::SeqCst);
+            }
             true
         }) => {}
         () = forward(from_server, to_client, &wires, |bytes| {
-            let lost = asked.load(Ordering::SeqCst) && contains(bytes, b"COMMIT\0");
+            let committed = || contains(bytes, b"COMMIT\0") || contains(bytes, b"accepted");
+            let lost = asked.load(Ordering::SeqCst) && committed();
+            answered.store(true, Ordering::SeqCst);
             if lost {
                 wires.lost.lock().unwrap().take();
             }
@@ -139,6 +153,11 @@ async fn forward(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, wires: &Wires,
             return;
         }
     }
+}
+
+/// A look whether the server is there is a lone `Sync`; wake-ups name their channel.
+fn is_aside(bytes: &[u8]) -> bool {
+    bytes == b"S\0\0\0\x04" || contains(bytes, b"refrain\0") || contains(bytes, b"\0\0\0\x07refrain")
 }
 
 fn contains(bytes: &[u8], part: &[u8]) -> bool {

@@ -7,13 +7,16 @@ mod plans;
 mod prune;
 mod server;
 mod sql;
+mod sums;
+mod tell;
 mod tokens;
+mod whole;
 
 pub(super) use server::Server;
 
 use super::pool::{in_queue, tell_of};
 use super::steps::{Access, Database};
-use super::tx::{Abandoned, Bus, Open, Tx, within};
+use super::tx::{Abandoned, Bus, Extent, Open, Tx, within};
 use super::{StoreError, StoreResult, schema};
 use async_trait::async_trait;
 use secrecy::{ExposeSecret, SecretString};
@@ -23,6 +26,7 @@ use sqlx::{Connection, PgConnection, PgPool};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 static MIGRATIONS: Migrator = sqlx::migrate!("migrations/postgres");
@@ -47,6 +51,8 @@ pub struct PostgresOptions {
     pub acquire_timeout: Duration,
     /// How long one statement may take, before the database is unavailable.
     pub statement_timeout: Duration,
+    /// How long a connection may lie idle and be used without a look whether it still leads to the server.
+    pub trusted_idle: Duration,
     /// The most queued runs of one principal; none for no limit.
     pub max_queued_runs: Option<u32>,
 }
@@ -57,6 +63,7 @@ impl Default for PostgresOptions {
             max_connections: 10,
             acquire_timeout: Duration::from_secs(5),
             statement_timeout: Duration::from_secs(30),
+            trusted_idle: Duration::from_secs(1),
             max_queued_runs: None,
         }
     }
@@ -69,6 +76,7 @@ pub struct PostgresStore {
     max_queued_runs: Option<u32>,
     bus: Bus,
     listener: JoinHandle<()>,
+    teller: JoinHandle<()>,
 }
 
 impl std::fmt::Debug for PostgresStore {
@@ -91,17 +99,21 @@ impl PostgresStore {
             // The filters of listings are worth a plan of their own.
             ("plan_cache_mode", "force_custom_plan".to_owned()),
         ]);
-        let alive = ALIVE.min(options.acquire_timeout / 2);
+        let (alive, trusted) = (ALIVE.min(options.acquire_timeout / 2), options.trusted_idle);
         let pool = PgPoolOptions::new()
             .max_connections(options.max_connections)
             .acquire_timeout(options.acquire_timeout)
             .test_before_acquire(false)
-            .before_acquire(move |connection, _| Box::pin(is_alive(connection, alive)));
+            .before_acquire(move |connection, lay| {
+                Box::pin(async move { Ok(lay.idle_for < trusted || is_alive(connection, alive).await?) })
+            });
         let pool = pool.connect_with(limited).await?;
-        let bus = Bus::new();
+        let (others, payloads) = mpsc::channel(tell::CAPACITY);
+        let bus = Bus { others: Some(others), ..Bus::new() };
         let listener = tokio::spawn(listen::forward(connect.clone(), bus.clone()));
+        let teller = tokio::spawn(tell::tell(pool.clone(), payloads));
         let server = Arc::new(Server { connect, limit: options.statement_timeout + GRACE });
-        Ok(Self { pool, server, max_queued_runs: options.max_queued_runs, bus, listener })
+        Ok(Self { pool, server, max_queued_runs: options.max_queued_runs, bus, listener, teller })
     }
 
     /// Applies the migrations, under a lock of the database; without a limit of time, since a later one may have much to
@@ -155,30 +167,38 @@ async fn is_alive(connection: &mut PgConnection, within: Duration) -> Result<boo
 impl Drop for PostgresStore {
     fn drop(&mut self) {
         self.listener.abort();
+        self.teller.abort();
     }
 }
 
 #[async_trait]
 impl Database for PostgresStore {
     async fn begin(&self, access: Access) -> StoreResult<Tx> {
-        let begin = match access {
-            Access::Read => "begin isolation level repeatable read read only",
-            Access::Write => "begin isolation level read committed",
+        let (begin, extent) = match access {
+            Access::Statement => (None, Extent::Statement),
+            Access::Read => (Some("begin isolation level repeatable read read only"), Extent::Block),
+            Access::Write => (Some("begin isolation level read committed"), Extent::Block),
         };
         let connection = Abandoned(Some(in_queue(self.pool.acquire()).await?));
         tell_of(&self.pool);
         let mut tx = Tx::new(
             &sql::STATEMENTS,
-            Open::Postgres { connection, server: Arc::clone(&self.server) },
+            Open::Postgres { connection, server: Arc::clone(&self.server), extent },
             self.bus.clone(),
             self.max_queued_runs,
         );
-        tx.execute(begin, Vec::new()).await?;
+        if let Some(begin) = begin {
+            tx.execute(begin, Vec::new()).await?;
+        }
         Ok(tx)
     }
 
     fn bus(&self) -> &Bus {
         &self.bus
+    }
+
+    fn accept_run(&self) -> Option<&'static str> {
+        Some(sql::ACCEPT_RUN)
     }
 
     fn migrations(&self) -> &'static Migrator {

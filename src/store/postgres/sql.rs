@@ -38,6 +38,12 @@ macro_rules! list {
     };
 }
 
+/// A run is accepted: see the migration that has the function. 1 id, 2 principal, 3 key, 4 pipeline, 5 mode, 6 asked, 7 fingerprint,
+/// 8 definition, 9 its text, 10 priority, 11 not before or null, 12 who is told or null, 13 labels, 14 list of keys, 15 most queued runs or null.
+pub(super) const ACCEPT_RUN: &str = r"
+    select result, new_sequence, new_due_at, new_created_at
+    from accept_run($1, $2, $3, $4, $5, $6::json, $7, $8, $9, $10, $11, $12::json, $13::json, $14::json, $15)";
+
 pub(in crate::store) const STATEMENTS: Statements = Statements {
     oldest_schema: r"select oldest_schema from meta",
     tokens: super::tokens::TOKENS,
@@ -272,13 +278,6 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
     save_report: r"update runs set rows = $2::json, sources = $3::json, warnings = $4::json, manifest = $5 where id = $1",
     decided_manifest: r"select manifest from runs where id = $1",
     save_quarantine: r"update runs set quarantine = $2::json where id = $1",
-    count_changes: r"
-        select count(*) as changes
-        from run_partitions p
-        left join catalog c on c.pipeline = $2 and c.partition = p.partition
-        where p.run_id = $1
-            and (p.outcome in ('created', 'replaced', 'cleared') or (p.outcome = 'unchanged' and (c.definition <> $4 or c.content::text <> p.content::text)))
-            and ($3::json is null or p.partition in (select json_array_elements_text($3::json)))",
     raise_version: r"
         insert into tables (pipeline, version) values ($1, $2)
         on conflict (pipeline) do update set version = tables.version + excluded.version
@@ -316,16 +315,9 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         select id, state, attempts, sequence, cancel_requested, progress, error, due_at
         from runs
         where id in (select json_array_elements_text($1::json)::uuid)",
-    run: r"
-        select id, principal, idempotency_key, pipeline, mode, asked, state, definition, sequence, cancel_requested, progress, error, rows,
-            sources, warnings, quarantine, created_at, started_at, ended_at, due_at
-        from runs
-        where id = $1",
+    run: super::whole::RUN,
+    ended_run: r"select pipeline, state, ended_at from runs where id = $1",
     run_partitions: r"select partition, outcome, file, content, previous, foreign_files, base from run_partitions where run_id = $1 order by partition",
-    attempts: r"
-        select number, worker, started_at, ended_at, outcome, error
-        from (select * from attempts where run_id = $1 order by number desc limit $2) as last
-        order by number",
     list: list!("where true", "r.id"),
     list_of_pipeline: list!("where r.pipeline = $1", "r.id"),
     list_in_state: list!("where r.state = $2", "r.id"),
@@ -390,22 +382,6 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         limit $5",
     version_of_run: r"select max(version) as version from history where pipeline = $1 and run_id = $2",
     version_at: r"select max(version) as version from history where pipeline = $1 and committed_at <= $2",
-    superseded: r"
-        select changed.partition, changed.run_id
-        from (
-            select p.partition, r.sequence, (
-                select case when h.committed_at >= r.ended_at then h.run_id end
-                from history h
-                where h.pipeline = r.pipeline and h.partition = p.partition and h.outcome <> 'unchanged'
-                order by h.version desc
-                limit 1
-            ) as run_id
-            from runs r
-            join run_partitions p on p.run_id = r.id
-            where r.id = $1 and r.state = 'succeeded'
-        ) changed
-        join runs later on later.id = changed.run_id
-        where later.sequence > changed.sequence",
     entries: r"
         select partition, content, run_id, committed_at, definition, confirmed_by, confirmed_at
         from catalog
@@ -419,10 +395,10 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         from catalog
         where pipeline = $1 and partition in (select json_array_elements_text($2::json))",
     table_definitions: r"
-        select hash, pipeline, text
-        from definitions
-        where hash in (select definition from catalog where pipeline = $1)
-        order by hash",
+        select d.hash, d.pipeline, d.text
+        from definitions d
+        where d.pipeline = $1 and exists (select 1 from catalog c where c.pipeline = $1 and c.definition = d.hash)
+        order by d.hash",
     definitions: r"
         select hash, pipeline, text
         from definitions
@@ -465,5 +441,6 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
             group by pipeline
         ) as due on due.pipeline = known.pipeline
         order by known.pipeline",
+    sums: super::sums::SUMS,
     prune: super::prune::STATEMENTS,
 };

@@ -5,7 +5,9 @@ mod outbox;
 mod plans;
 mod prune;
 mod sql;
+mod sums;
 mod tokens;
+mod whole;
 
 use super::error::file_error;
 use super::pool::{in_queue, tell_of};
@@ -174,7 +176,7 @@ impl SqliteStore {
 impl Database for SqliteStore {
     async fn begin(&self, access: Access) -> StoreResult<Tx> {
         let tx = match (access, &self.writer) {
-            (Access::Read, _) => in_queue(self.readers.begin()).await?,
+            (Access::Read | Access::Statement, _) => in_queue(self.readers.begin()).await?,
             // At once a writer: a reader that becomes one may find that its snapshot is too old.
             (Access::Write, Some(writer)) => in_queue(writer.begin_with("begin immediate")).await?,
             (Access::Write, None) => {

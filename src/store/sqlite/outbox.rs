@@ -42,11 +42,6 @@ pub(in crate::store) const OUTBOX: OutboxStatements = OutboxStatements {
             state = ?3, due_at = ?4, token = null, tries = tries + 1, last_status = ?5, last_error = ?6, last_try_at = ?7
         where id = ?1 and token = ?2",
     drop_told_lineage: r"delete from outbox where id = ?1 and token = ?2 and kind = 'lineage'",
-    deliveries: r"
-        select id, event, url, state, tries, last_status, last_error, last_try_at, due_at
-        from outbox
-        where run_id = ?1 and kind = 'webhook'
-        order by position",
     outbox_depth: r"
         select kind, 'pending' as state, count(*) as messages, min(created_at) as oldest
         from outbox

@@ -264,13 +264,6 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
     save_report: r"update runs set rows = ?2, sources = ?3, warnings = ?4, manifest = ?5 where id = ?1",
     decided_manifest: r"select manifest from runs where id = ?1",
     save_quarantine: r"update runs set quarantine = ?2 where id = ?1",
-    count_changes: r"
-        select count(*) as changes
-        from run_partitions p
-        left join catalog c on c.pipeline = ?2 and c.partition = p.partition
-        where p.run_id = ?1
-            and (p.outcome in ('created', 'replaced', 'cleared') or (p.outcome = 'unchanged' and (c.definition <> ?4 or c.content <> p.content)))
-            and (?3 is null or p.partition in (select value from json_each(?3)))",
     raise_version: r"
         insert into tables (pipeline, version) values (?1, ?2)
         on conflict (pipeline) do update set version = tables.version + excluded.version
@@ -308,16 +301,9 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         select id, state, attempts, sequence, cancel_requested, progress, error, due_at
         from runs
         where id in (select value from json_each(?1))",
-    run: r"
-        select id, principal, idempotency_key, pipeline, mode, asked, state, definition, sequence, cancel_requested, progress, error, rows,
-            sources, warnings, quarantine, created_at, started_at, ended_at, due_at
-        from runs
-        where id = ?1",
+    run: super::whole::RUN,
+    ended_run: r"select pipeline, state, ended_at from runs where id = ?1",
     run_partitions: r"select partition, outcome, file, content, previous, foreign_files, base from run_partitions where run_id = ?1 order by partition",
-    attempts: r"
-        select number, worker, started_at, ended_at, outcome, error
-        from (select * from attempts where run_id = ?1 order by number desc limit ?2) as last
-        order by number",
     list: list!("where true", "r.id"),
     list_of_pipeline: list!("where r.pipeline = ?1", "r.id"),
     list_in_state: list!("where r.state = ?2", "r.id"),
@@ -382,22 +368,6 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         limit ?5",
     version_of_run: r"select max(version) as version from history where pipeline = ?1 and run_id = ?2",
     version_at: r"select max(version) as version from history where pipeline = ?1 and committed_at <= ?2",
-    superseded: r"
-        select changed.partition, changed.run_id
-        from (
-            select p.partition, r.sequence, (
-                select case when h.committed_at >= r.ended_at then h.run_id end
-                from history h
-                where h.pipeline = r.pipeline and h.partition = p.partition and h.outcome <> 'unchanged'
-                order by h.version desc
-                limit 1
-            ) as run_id
-            from runs r
-            join run_partitions p on p.run_id = r.id
-            where r.id = ?1 and r.state = 'succeeded'
-        ) changed
-        join runs later on later.id = changed.run_id
-        where later.sequence > changed.sequence",
     entries: r"
         select partition, content, run_id, committed_at, definition, confirmed_by, confirmed_at
         from catalog
@@ -411,10 +381,10 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         from catalog
         where pipeline = ?1 and partition in (select value from json_each(?2))",
     table_definitions: r"
-        select hash, pipeline, text
-        from definitions
-        where hash in (select definition from catalog where pipeline = ?1)
-        order by hash",
+        select d.hash, d.pipeline, d.text
+        from definitions d
+        where d.pipeline = ?1 and exists (select 1 from catalog c where c.pipeline = ?1 and c.definition = d.hash)
+        order by d.hash",
     definitions: r"
         select hash, pipeline, text
         from definitions
@@ -457,5 +427,6 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
             group by pipeline
         ) as due on due.pipeline = known.pipeline
         order by known.pipeline",
+    sums: super::sums::SUMS,
     prune: super::prune::STATEMENTS,
 };

@@ -2,7 +2,7 @@
 
 use super::attempt::{close, ended_before, queued_again};
 use super::submit::{undecide, unmet_since};
-use super::{lock, read, save};
+use super::{lock, read, save, sums};
 use crate::partition::PartitionKey;
 use crate::run::{Asked, AttemptOutcome, Base, CatalogEntry, ClaimToken, Mode, RunError, RunId, State};
 use crate::store::head::{Head, after};
@@ -145,13 +145,18 @@ async fn enter(tx: &mut Tx, head: &Head, only: Option<&[PartitionKey]>, now: Dat
     let sql = tx.sql;
     let (id, pipeline, definition) = (head.id, head.pipeline.as_str(), head.definition.0.as_str());
     let only = only.map(json).transpose()?;
-    let counted = tx.one(sql.count_changes, values![id, pipeline, only.clone(), definition]).await?;
-    if counted.count("changes")? > 0 {
+    let changes = sums::changes(tx, (id, pipeline, definition), only.clone()).await?;
+    let mut raised = None;
+    if !changes.is_empty() {
         let version = tx.one(sql.raise_version, values![pipeline, 1_i64]).await?.int("version")?;
         tx.execute(sql.add_history, values![id, pipeline, only.clone(), definition, version, now]).await?;
+        raised = Some(version);
     }
     tx.execute(sql.put_entries, values![id, pipeline, only.clone(), definition, now]).await?;
     tx.execute(sql.confirm_entries, values![id, pipeline, only.clone(), definition, now]).await?;
     tx.execute(sql.delete_entries, values![id, pipeline, only]).await?;
-    Ok(())
+    match raised {
+        Some(version) => sums::follow(tx, pipeline, version, &changes).await,
+        None => Ok(()),
+    }
 }

@@ -32,6 +32,7 @@ impl Transaction {
 
 fn name(access: Access) -> &'static str {
     match access {
+        Access::Statement => "statement",
         Access::Read => "read",
         Access::Write => "write",
     }

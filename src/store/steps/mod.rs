@@ -10,6 +10,7 @@ mod prune;
 mod pulse;
 mod read;
 mod submit;
+mod sums;
 mod tokens;
 
 pub use counted::FENCED_STEPS;
@@ -26,7 +27,7 @@ use crate::access::{TokenId, TokenRecord};
 use crate::partition::PartitionKey;
 use crate::run::{
     AttemptOutcome, CatalogEntry, ClaimToken, DefinitionHash, HistoryEntry, IdempotencyKey, Principal, Progress,
-    QuarantineFile, Run, RunError, RunId, RunSummary, Scope, State,
+    QuarantineFile, Run, RunError, RunId, RunSummary, Scope, State, TableSum,
 };
 use crate::telemetry::METRIC_RUNS_ENDED;
 use async_trait::async_trait;
@@ -39,6 +40,8 @@ use uuid::Uuid;
 /// What a transaction is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Access {
+    /// One statement, which is a transaction by itself.
+    Statement,
     /// One snapshot, nothing written.
     Read,
     /// Every statement sees what was committed before it; rows are locked before they are judged.
@@ -53,6 +56,11 @@ pub(super) trait Database: Send + Sync {
 
     /// Where changes are told.
     fn bus(&self) -> &Bus;
+
+    /// The statement that accepts a run as [`submit::submit`] does, where round trips count.
+    fn accept_run(&self) -> Option<&'static str> {
+        None
+    }
 
     /// The migrations that this version knows.
     fn migrations(&self) -> &'static Migrator;
@@ -109,11 +117,14 @@ impl<D: Database> RunStore for D {
     }
 
     async fn known_key(&self, principal: &Principal, key: &IdempotencyKey) -> StoreResult<Option<KnownKey>> {
-        step!(self, Read, |tx| submit::known_key(tx, principal, key))
+        step!(self, Statement, |tx| submit::known_key(tx, principal, key))
     }
 
     async fn submit(&self, run: &NewRun) -> StoreResult<Submitted> {
-        step!(self, Write, |tx| submit::submit(tx, run))
+        match self.accept_run().filter(|_| submit::is_plain(run)) {
+            Some(statement) => step!(self, Statement, |tx| submit::at_once(tx, statement, run)),
+            None => step!(self, Write, |tx| submit::submit(tx, run)),
+        }
     }
 
     async fn overlapping(&self, pipeline: &str, scope: &Scope, limit: u32) -> StoreResult<Vec<(RunId, State)>> {
@@ -121,11 +132,11 @@ impl<D: Database> RunStore for D {
     }
 
     async fn glances(&self, ids: &[RunId]) -> StoreResult<Vec<Glance>> {
-        step!(self, Read, |tx| read::glances(tx, ids))
+        step!(self, Statement, |tx| read::glances(tx, ids))
     }
 
     async fn get(&self, id: RunId) -> StoreResult<Option<Run>> {
-        step!(self, Read, |tx| read::run(tx, id))
+        step!(self, Statement, |tx| read::run(tx, id))
     }
 
     async fn list(&self, filter: &RunFilter) -> StoreResult<Vec<RunSummary>> {
@@ -191,7 +202,7 @@ impl<D: Database> RunStore for D {
     }
 
     async fn table_version(&self, pipeline: &str) -> StoreResult<i64> {
-        step!(self, Read, |tx| read::table_version(tx, pipeline))
+        step!(self, Statement, |tx| read::table_version(tx, pipeline))
     }
 
     async fn version_as_of(&self, pipeline: &str, moment: AsOf) -> StoreResult<Option<i64>> {
@@ -202,16 +213,24 @@ impl<D: Database> RunStore for D {
         step!(self, Read, |tx| read::partitions(tx, pipeline, filter))
     }
 
+    async fn settle_sum(&self, pipeline: &str) -> StoreResult<bool> {
+        step!(self, Write, |tx| sums::settle(tx, pipeline))
+    }
+
+    async fn sum_difference(&self, pipeline: &str) -> StoreResult<Option<(TableSum, TableSum)>> {
+        step!(self, Read, |tx| sums::difference(tx, pipeline))
+    }
+
     async fn entries(&self, pipeline: &str, keys: Option<&[PartitionKey]>) -> StoreResult<Vec<CatalogEntry>> {
         step!(self, Read, |tx| read::entries(tx, pipeline, keys))
     }
 
     async fn table_definitions(&self, pipeline: &str) -> StoreResult<Vec<StoredDefinition>> {
-        step!(self, Read, |tx| read::table_definitions(tx, pipeline))
+        step!(self, Statement, |tx| read::table_definitions(tx, pipeline))
     }
 
     async fn definitions(&self, hashes: &[DefinitionHash]) -> StoreResult<Vec<StoredDefinition>> {
-        step!(self, Read, |tx| read::definitions(tx, hashes))
+        step!(self, Statement, |tx| read::definitions(tx, hashes))
     }
 
     async fn partition(

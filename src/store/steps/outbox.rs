@@ -2,8 +2,7 @@
 
 use crate::partition::PartitionKey;
 use crate::run::{
-    AttemptOutcome, Audience, Delivery, Labels, Notice, Occasion, PartitionCounts, RowCounts, RunError, RunId,
-    SourceFile,
+    AttemptOutcome, Audience, Labels, Notice, Occasion, PartitionCounts, RowCounts, RunError, RunId, SourceFile,
 };
 use crate::store::head::after;
 use crate::store::tx::{Row, Tx, json, values};
@@ -179,10 +178,6 @@ pub(super) async fn tried(tx: &mut Tx, id: Uuid, token: Uuid, tried: &Tried) -> 
 }
 
 /// Who was told of the run's end, or is to be.
-pub(super) async fn deliveries(tx: &mut Tx, id: RunId) -> StoreResult<Vec<Delivery>> {
-    tx.rows(tx.sql.outbox.deliveries, values![id]).await?.iter().map(rows::delivery).collect()
-}
-
 pub(super) async fn depth(tx: &mut Tx) -> StoreResult<OutboxDepth> {
     let now = tx.now().await?;
     let mut depth = OutboxDepth::default();

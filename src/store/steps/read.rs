@@ -1,18 +1,17 @@
 //! What is asked and changes nothing. Each answer is from one snapshot.
 
-use super::outbox;
+use super::sums;
 use crate::partition::PartitionKey;
 use crate::run::{
     CatalogEntry, ClaimToken, DefinitionHash, HistoryEntry, Quarantine, QuarantineFile, Run, RunId, RunSummary, Scope,
-    State, Totals,
+    State,
 };
 use crate::store::tx::{Tx, json, values};
 use crate::store::{
-    AsOf, Glance, Listing, PartitionFilter, PipelineDepth, QueueDepth, RunFilter, StagingVerdict, StoreError,
-    StoreResult, StoredDefinition, rows,
+    AsOf, Glance, Listing, PartitionFilter, PipelineDepth, QueueDepth, RunFilter, StagingVerdict, StoreResult,
+    StoredDefinition, rows, whole,
 };
 use chrono::{DateTime, Utc};
-use serde::Deserialize;
 use std::collections::HashMap;
 use uuid::Uuid;
 
@@ -45,19 +44,7 @@ pub(super) async fn glances(tx: &mut Tx, ids: &[RunId]) -> StoreResult<Vec<Glanc
 }
 
 pub(super) async fn run(tx: &mut Tx, id: RunId) -> StoreResult<Option<Run>> {
-    let Some(row) = tx.optional(tx.sql.run, values![id]).await? else { return Ok(None) };
-    let partitions = tx.rows(tx.sql.run_partitions, values![id]).await?;
-    let attempts = tx.rows(tx.sql.attempts, values![id, LISTED_ATTEMPTS]).await?;
-    let mut run = rows::run(&row, &partitions, &attempts)?;
-    let mut superseded = HashMap::new();
-    for row in tx.rows(tx.sql.superseded, values![id]).await? {
-        superseded.insert(rows::key(&row)?, RunId(row.id("run_id")?));
-    }
-    for partition in &mut run.partitions {
-        partition.superseded_by = superseded.remove(&partition.partition);
-    }
-    run.deliveries = outbox::deliveries(tx, id).await?;
-    Ok(Some(run))
+    tx.optional(tx.sql.run, values![id, LISTED_ATTEMPTS]).await?.as_ref().map(whole::run).transpose()
 }
 
 /// Of several pipelines the first ones of each: so a listing does not walk through the runs of others, however many there are.
@@ -106,7 +93,7 @@ pub(super) async fn partitions(tx: &mut Tx, pipeline: &str, filter: &PartitionFi
     let (from, until, after) = (text(&filter.from), text(&filter.until), text(&filter.after));
     let (current, history_from) = table_versions(tx, pipeline).await?;
     let version = filter.as_of.unwrap_or(current);
-    let mut sum = Sum::default();
+    let is_all = filter.as_of.is_none() && filter.from.is_none() && filter.until.is_none();
     let mut range = values![pipeline, from.clone(), until.clone()];
     let mut page = values![pipeline, from, until, after, i64::from(filter.limit) + 1];
     let (contents, entries) = match filter.as_of {
@@ -117,7 +104,10 @@ pub(super) async fn partitions(tx: &mut Tx, pipeline: &str, filter: &PartitionFi
             (tx.sql.contents_as_of, tx.sql.page_as_of)
         }
     };
-    tx.each(contents, range, |row| sum.add(row.json("content")?)).await?;
+    let sum = match is_all {
+        true => sums::current(tx, pipeline, version).await?,
+        false => sums::of(tx, contents, range).await?,
+    };
     let mut page = tx.rows(entries, page).await?;
     let more = page.len() > filter.limit as usize;
     page.truncate(filter.limit as usize);
@@ -158,7 +148,7 @@ pub(super) async fn version_as_of(tx: &mut Tx, pipeline: &str, moment: AsOf) -> 
 }
 
 async fn version_of_run(tx: &mut Tx, pipeline: &str, id: RunId) -> StoreResult<Option<i64>> {
-    let Some(run) = tx.optional(tx.sql.run, values![id]).await? else { return Ok(None) };
+    let Some(run) = tx.optional(tx.sql.ended_run, values![id]).await? else { return Ok(None) };
     if run.text("pipeline")? != pipeline || rows::state(&run)? != State::Succeeded {
         return Ok(None);
     }
@@ -171,48 +161,6 @@ async fn version_of_run(tx: &mut Tx, pipeline: &str, id: RunId) -> StoreResult<O
 
 async fn version_at(tx: &mut Tx, pipeline: &str, time: DateTime<Utc>) -> StoreResult<Option<i64>> {
     tx.one(tx.sql.version_at, values![pipeline, time]).await?.optional_int("version")
-}
-
-/// What a listing sums up of a partition's content; the rest is not decoded.
-#[derive(Deserialize)]
-struct Part {
-    rows: u64,
-    totals: Totals,
-}
-
-/// The sum so far: a table may have more partitions than fit in memory at once.
-#[derive(Default)]
-struct Sum {
-    partitions: u64,
-    rows: u64,
-    totals: Option<Totals>,
-    /// Whether the parts have other measures, or in another order.
-    mixed: bool,
-}
-
-impl Sum {
-    fn add(&mut self, part: Part) -> StoreResult<()> {
-        let rows = self.rows.checked_add(part.rows);
-        self.rows = rows.ok_or_else(|| StoreError::Corrupt("rows add up to more than 2^64".to_owned()))?;
-        self.partitions += 1;
-        self.totals = Some(match self.totals.take() {
-            Some(sum) => {
-                self.mixed |= !sum.names().eq(part.totals.names());
-                sum.and(&part.totals)
-            }
-            None => part.totals,
-        });
-        Ok(())
-    }
-
-    /// The parts come in no order: where no order is common to them, measures are told by their names'.
-    fn totals(self) -> Totals {
-        let mut totals = self.totals.unwrap_or_default();
-        if self.mixed {
-            totals.0.sort_by(|a, b| a.name.cmp(&b.name));
-        }
-        totals
-    }
 }
 
 pub(super) async fn entries(

@@ -3,8 +3,11 @@
 use super::attempt::queued_again;
 use super::{due, lock, read, save};
 use crate::partition::PartitionKey;
-use crate::run::{Asked, DefinitionHash, IdempotencyKey, Mode, OnOverlap, Principal, RowCounts, RunId, Unmet};
-use crate::store::tx::{Tx, json, values};
+use crate::run::{
+    Asked, DefinitionHash, IdempotencyKey, Mode, OnOverlap, Principal, RowCounts, Run, RunId, RunPartition, State,
+    Unmet,
+};
+use crate::store::tx::{Tx, json, unreadable, values};
 use crate::store::{
     Cancelled, Change, KnownKey, NewRun, Retried, StoreError, StoreResult, StoredDefinition, Submitted, rows,
 };
@@ -51,7 +54,7 @@ pub(super) async fn submit(tx: &mut Tx, run: &NewRun) -> StoreResult<Submitted> 
         now,
         i64::from(run.asked.priority),
         run.asked.not_before,
-        (!run.audience.is_nobody()).then(|| json(&run.audience)).transpose()?,
+        audience(run)?,
     ];
     if tx.execute(tx.sql.insert_run, row).await? == 0 {
         tx.undo();
@@ -83,6 +86,82 @@ pub(super) async fn submit(tx: &mut Tx, run: &NewRun) -> StoreResult<Submitted> 
     }
     let accepted = read::run(tx, run.id).await?;
     accepted.map(|run| Submitted::New(Box::new(run))).ok_or(StoreError::Refused(sqlx::Error::RowNotFound))
+}
+
+/// Whether a run waits its turn and is accepted whatever there is.
+pub(super) fn is_plain(run: &NewRun) -> bool {
+    let asked = &run.asked;
+    let has_something_to_do = asked.mode == Mode::Full || !asked.partitions.0.is_empty();
+    asked.on_overlap == OnOverlap::Wait && asked.if_current.is_empty() && asked.only.is_none() && has_something_to_do
+}
+
+/// [`submit`] of a run that [`is_plain`], by one statement.
+pub(super) async fn at_once(tx: &mut Tx, statement: &'static str, run: &NewRun) -> StoreResult<Submitted> {
+    let asked = &run.asked;
+    let row = values![
+        run.id,
+        run.principal.0.as_str(),
+        run.idempotency_key.as_str(),
+        asked.pipeline.as_str(),
+        rows::mode_name(asked.mode),
+        json(asked)?,
+        asked.fingerprint().0,
+        run.definition.hash.0.as_str(),
+        run.definition.text.as_str(),
+        i64::from(asked.priority),
+        asked.not_before,
+        audience(run)?,
+        json(&asked.labels)?,
+        json(&asked.partitions.0)?,
+        tx.max_queued_runs.map(i64::from),
+    ];
+    let row = tx.one(statement, row).await?;
+    let result = row.text("result")?;
+    match (result.as_str(), tx.max_queued_runs) {
+        ("accepted", _) => {
+            tx.announce(Change::Run(run.id));
+            tx.announce(Change::Queue);
+            let (created_at, due_at) = (row.time("new_created_at")?, row.time("new_due_at")?);
+            Ok(Submitted::New(Box::new(queued(run, row.int("new_sequence")?, created_at, due_at))))
+        }
+        ("key_taken", _) => Ok(Submitted::KeyTaken),
+        ("too_many_queued", Some(limit)) => Ok(Submitted::TooManyQueued(limit)),
+        _ => Err(unreadable("result", &result, "how a submission ended")),
+    }
+}
+
+/// A run as it is accepted.
+fn queued(run: &NewRun, sequence: i64, created_at: DateTime<Utc>, due_at: DateTime<Utc>) -> Run {
+    let partitions = run.asked.partitions.0.iter().cloned().map(RunPartition::undecided).collect();
+    Run {
+        id: run.id,
+        principal: run.principal.clone(),
+        idempotency_key: run.idempotency_key.clone(),
+        pipeline: run.asked.pipeline.clone(),
+        mode: run.asked.mode,
+        state: State::Queued,
+        asked: run.asked.clone(),
+        partitions,
+        rows: None,
+        sources: Vec::new(),
+        attempts: Vec::new(),
+        progress: None,
+        warnings: Vec::new(),
+        quarantine: None,
+        error: None,
+        definition: run.definition.hash.clone(),
+        sequence,
+        cancel_requested: false,
+        created_at,
+        started_at: None,
+        ended_at: None,
+        due_at,
+        deliveries: Vec::new(),
+    }
+}
+
+fn audience(run: &NewRun) -> StoreResult<Option<String>> {
+    (!run.audience.is_nobody()).then(|| json(&run.audience)).transpose()
 }
 
 /// The partitions that the run rebuilds: those asked for, or the ones among them that are to be picked by what the catalog

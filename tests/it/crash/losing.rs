@@ -6,7 +6,7 @@ use refrain::access::{TokenId, TokenRecord};
 use refrain::partition::PartitionKey;
 use refrain::run::{
     AttemptOutcome, CatalogEntry, ClaimToken, DefinitionHash, HistoryEntry, IdempotencyKey, Principal, Progress,
-    QuarantineFile, Run, RunError, RunId, RunSummary, Scope, State,
+    QuarantineFile, Run, RunError, RunId, RunSummary, Scope, State, TableSum,
 };
 use refrain::store::{
     AsOf, Begun, Cancelled, Change, ClaimRequest, Claimed, Decision, Ended, EndedAt, Fenced, Glance, KnownKey, Listing,
@@ -97,6 +97,8 @@ passing_on! {
     cancel(id: RunId) -> Cancelled;
     retry(id: RunId, if_attempt: Option<u32>, definition: &StoredDefinition) -> Retried;
     partitions(pipeline: &str, filter: &PartitionFilter) -> Listing;
+    settle_sum(pipeline: &str) -> bool;
+    sum_difference(pipeline: &str) -> Option<(TableSum, TableSum)>;
     entries(pipeline: &str, keys: Option<&[PartitionKey]>) -> Vec<CatalogEntry>;
     partition(pipeline: &str, key: &PartitionKey, before: Option<i64>, limit: u32) -> (Option<CatalogEntry>, Vec<HistoryEntry>);
     table_definitions(pipeline: &str) -> Vec<StoredDefinition>;

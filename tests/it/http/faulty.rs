@@ -6,7 +6,7 @@ use refrain::access::{TokenId, TokenRecord};
 use refrain::partition::PartitionKey;
 use refrain::run::{
     AttemptOutcome, CatalogEntry, ClaimToken, DefinitionHash, HistoryEntry, IdempotencyKey, Principal, Progress,
-    QuarantineFile, Run, RunError, RunId, RunSummary, Scope, State,
+    QuarantineFile, Run, RunError, RunId, RunSummary, Scope, State, TableSum,
 };
 use refrain::store::{
     AsOf, Begun, Cancelled, Change, ClaimRequest, Claimed, Decision, Ended, EndedAt, Fenced, Glance, KnownKey, Listing,
@@ -140,6 +140,16 @@ impl RunStore for FaultyStore {
             return Err(StoreError::Corrupt("partitions were listed".to_owned()));
         }
         self.inner.partitions(pipeline, filter).await
+    }
+
+    async fn settle_sum(&self, pipeline: &str) -> StoreResult<bool> {
+        self.fail().await?;
+        self.inner.settle_sum(pipeline).await
+    }
+
+    async fn sum_difference(&self, pipeline: &str) -> StoreResult<Option<(TableSum, TableSum)>> {
+        self.fail().await?;
+        self.inner.sum_difference(pipeline).await
     }
 
     async fn entries(&self, pipeline: &str, keys: Option<&[PartitionKey]>) -> StoreResult<Vec<CatalogEntry>> {

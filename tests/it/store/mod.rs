@@ -17,8 +17,10 @@ mod queues;
 mod reading;
 mod sqlite;
 mod submitting;
+mod sums;
 mod telling;
 mod tokens;
+mod trips;
 mod turns;
 mod waiting;
 
@@ -49,6 +51,7 @@ conformance! {
         a_queued_run_is_cancelled_at_once,
         a_running_run_is_asked_to_stop,
         what_is_decided_or_ended_is_not_cancelled,
+        a_run_is_accepted_alike_by_one_statement_and_by_many,
         a_retry_is_a_new_attempt_of_the_same_run_at_the_end_of_the_order,
         a_retry_is_for_the_attempt_that_was_seen,
         of_many_retries_at_once_one_is_accepted,
@@ -148,6 +151,11 @@ conformance! {
         a_moment_is_a_version,
         a_partitions_history_is_paged_and_says_who,
         a_run_says_what_has_superseded_it,
+    }
+    sums {
+        a_kept_sum_is_what_the_partitions_sum_up_to,
+        a_kept_sum_is_believed_and_one_that_is_wrong_is_found_and_mended,
+        a_table_without_a_kept_sum_gets_one,
     }
     pruning {
         what_is_pruned_is_told_no_more_and_all_else_as_before,

@@ -179,7 +179,7 @@ async fn a_claim_waits_for_submissions_under_way_and_a_retry_for_claims() {
 async fn connections_that_lead_nowhere_cost_no_step() {
     let database = PostgresDatabase::create().await;
     let proxy = Proxy::before(database.url().expose_secret()).await;
-    let patient = PostgresOptions::default();
+    let patient = PostgresOptions { trusted_idle: Duration::ZERO, ..PostgresOptions::default() };
     let store = PostgresStore::connect(&proxy.url().to_owned().into(), patient).await.unwrap();
     store.migrate().await.unwrap();
     let at_once = futures::future::join_all((0..4).map(|_| store.ping())).await;

@@ -5,7 +5,7 @@ use super::make::{
     LEASE, claim, content, decide, decided, definition, ended, fail, failed, finish, key, publish, quarantine, request,
     run, submit, submitted,
 };
-use refrain::run::{AttemptOutcome, ClaimToken, Outcome, QuarantineFile, RunId, State, Totals};
+use refrain::run::{AttemptOutcome, ClaimToken, Outcome, Part, QuarantineFile, RunId, State, TableSum, Totals};
 use refrain::store::{
     Change, Ended, Fenced, Glance, Listing, PartitionFilter, QueueDepth, Retried, RunFilter, StagingVerdict,
 };
@@ -41,8 +41,9 @@ pub(crate) async fn totals_are_over_the_range_and_not_over_the_page(bed: &Bed) {
     assert_eq!((all.version, all.partitions, all.rows, all.more), (1, 5, 15, false));
     assert_eq!(all.entries.len(), 5);
     assert_eq!(all.entries[2].content, content(3));
-    let expected: Vec<_> = (1..=5).map(|n| content(n).totals).collect();
-    assert_eq!(all.totals, Totals::roll_up(&expected));
+    let part = |n| Part { rows: n, totals: content(n).totals };
+    let expected = (1..=5).fold(TableSum::default(), |sum, n| sum.with(&part(n)).unwrap());
+    assert_eq!(all.totals, expected.totals());
     let page = list(PartitionFilter { limit: 2, after: Some(key("month=2024-01")), ..everything() }).await;
     assert_eq!((keys(&page), page.more), (vec!["month=2024-02", "month=2024-03"], true));
     assert_eq!((page.partitions, page.rows, &page.totals), (5, 15, &all.totals));

@@ -5,7 +5,8 @@ use super::make::{
     LEASE, claim, complete, decide, decided, definition, fail, finish, nothing_to_claim, publish, request, run, state,
     submit, submitted,
 };
-use refrain::run::{Mode, Outcome, Principal, State};
+use chrono::TimeDelta;
+use refrain::run::{Mode, OnOverlap, Outcome, Principal, State};
 use refrain::store::{Cancelled, Renewal, Retried, Submitted};
 use std::sync::Arc;
 
@@ -196,4 +197,43 @@ pub(crate) async fn the_schema_refuses_what_cannot_be(bed: &Bed) {
         assert!(matches!(refused, Err(sqlx::Error::Database(_))), "{impossible}: {refused:?}");
     }
     assert_eq!(run(bed, id).await, queued);
+}
+
+/// Postgres accepts a run that sets no conditions by a statement of its own. One that is not to wait goes the other way.
+pub(crate) async fn a_run_is_accepted_alike_by_one_statement_and_by_many(bed: &Bed) {
+    let hour = TimeDelta::hours(1);
+    for (n, (partitions, not_before, priority, is_labelled)) in [
+        (&["month=2024-01", "month=2024-02"][..], None, 0, false),
+        (&["month=2024-01"], Some(bed.now() + hour), -7, true),
+        (&["month=2024-01"], Some(bed.now() - hour), 9, false),
+        (&[], None, 0, true),
+        (&[], Some(bed.now() + hour), 0, false),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut accepted = Vec::new();
+        for on_overlap in [OnOverlap::Wait, OnOverlap::Refuse] {
+            let pipeline = format!("trips_{n}_{}", accepted.len());
+            let mut asked = request(&pipeline, &pipeline, partitions);
+            (asked.asked.on_overlap, asked.asked.not_before, asked.asked.priority) = (on_overlap, not_before, priority);
+            asked.asked.webhook = is_labelled.then(|| "https://hooks.example/end".to_owned());
+            asked.audience.webhooks = asked.asked.webhook.iter().cloned().collect();
+            if is_labelled {
+                asked.asked.labels =
+                    [("team", "taxi"), ("why", "a \"test\"")].map(|(k, v)| (k.into(), v.into())).into();
+            }
+            let answer = submit(&*bed.store, &asked).await;
+            let told = run(bed, asked.id).await;
+            assert_eq!(answer, told);
+            assert_eq!(told.sequence < 0, not_before.is_some_and(|time| time > told.created_at), "{told:?}");
+            assert_eq!(told.due_at, not_before.map_or(told.created_at, |time| time.max(told.created_at)));
+            let mut rows = Vec::new();
+            for table in ["reservations", "run_partitions", "run_labels"] {
+                rows.push(bed.rows_of(table, "run_id", asked.id).await);
+            }
+            accepted.push((rows, told.sequence > 0, told.principal, told.mode, told.state, told.partitions));
+        }
+        assert_eq!(accepted[0], accepted[1], "request {n}");
+    }
 }

@@ -27,7 +27,6 @@ pub(super) fn asked() -> Vec<(&'static str, Vec<&'static str>)> {
         ("contents", vec![PIPELINE, NO_TEXT, NO_TEXT]),
         ("contents", vec![PIPELINE, "'at=1'::text", "'at=2'::text"]),
         ("contents_as_of", vec![PIPELINE, NO_TEXT, NO_TEXT, VERSION]),
-        ("count_changes", vec![RUN, PIPELINE, ALL, NO_TEXT]),
         ("delete_entries", vec![RUN, PIPELINE, ALL]),
         ("drawn_numbers", vec!["1::bigint"]),
         ("history", vec![PIPELINE, "'at=1'::text", "null::bigint", PAGE]),
@@ -41,6 +40,7 @@ pub(super) fn asked() -> Vec<(&'static str, Vec<&'static str>)> {
         ("page", vec![PIPELINE, "'at=1'::text", "'at=2'::text", "'at=11'::text", PAGE]),
         ("page_as_of", vec![PIPELINE, NO_TEXT, NO_TEXT, NO_TEXT, PAGE, VERSION]),
         ("put_entries", vec![RUN, PIPELINE, ALL, NO_TEXT, NOW]),
+        ("sums.changes", vec![RUN, PIPELINE, ALL, NO_TEXT]),
     ];
     all.extend(listings());
     all

@@ -1,0 +1,168 @@
+//! A run with all that belongs to it: its row, and lists that come with it as JSON, in which documents are texts.
+
+use super::rows::{definition_hash, idempotency_key, mode, run_id, state};
+use super::tx::{Row, unreadable};
+use super::{StoreError, StoreResult};
+use crate::partition::PartitionKey;
+use crate::run::{
+    Attempt, AttemptOutcome, Base, Delivery, DeliveryState, Outcome, Principal, Run, RunId, RunPartition,
+};
+use chrono::{DateTime, Utc};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use std::collections::HashMap;
+use uuid::Uuid;
+
+#[derive(Deserialize)]
+struct PartitionRow {
+    partition: String,
+    outcome: Option<String>,
+    content: Option<String>,
+    previous: Option<String>,
+    base: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct AttemptRow {
+    number: u32,
+    worker: String,
+    started_at: i64,
+    ended_at: Option<i64>,
+    outcome: Option<String>,
+    error: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct SupersededRow {
+    partition: String,
+    run_id: Uuid,
+}
+
+#[derive(Deserialize)]
+struct DeliveryRow {
+    position: i64,
+    id: Uuid,
+    event: String,
+    url: String,
+    state: String,
+    tries: u32,
+    last_status: Option<i64>,
+    last_error: Option<String>,
+    last_try_at: Option<i64>,
+    due_at: i64,
+}
+
+pub(super) fn run(row: &Row) -> StoreResult<Run> {
+    Ok(Run {
+        id: run_id(row)?,
+        principal: Principal(row.text("principal")?),
+        idempotency_key: idempotency_key(row)?,
+        pipeline: row.text("pipeline")?,
+        mode: mode(row)?,
+        state: state(row)?,
+        asked: row.json("asked")?,
+        partitions: partitions(row)?,
+        rows: row.optional_json("rows")?,
+        sources: row.json("sources")?,
+        attempts: attempts(row)?,
+        progress: row.optional_json("progress")?,
+        warnings: row.json("warnings")?,
+        quarantine: row.optional_json("quarantine")?,
+        error: row.optional_json("error")?,
+        definition: definition_hash(row)?,
+        sequence: row.int("sequence")?,
+        cancel_requested: row.flag("cancel_requested")?,
+        created_at: row.time("created_at")?,
+        started_at: row.optional_time("started_at")?,
+        ended_at: row.optional_time("ended_at")?,
+        due_at: row.time("due_at")?,
+        deliveries: deliveries(row)?,
+    })
+}
+
+fn list<T: DeserializeOwned + Send + Unpin + 'static>(row: &Row, column: &'static str) -> StoreResult<Vec<T>> {
+    Ok(row.optional_json(column)?.unwrap_or_default())
+}
+
+fn partitions(row: &Row) -> StoreResult<Vec<RunPartition>> {
+    let later =
+        list::<SupersededRow>(row, "superseded")?.into_iter().map(|later| (later.partition, RunId(later.run_id)));
+    let mut superseded: HashMap<String, RunId> = later.collect();
+    let mut partitions = list::<PartitionRow>(row, "partitions")?
+        .into_iter()
+        .map(|row| {
+            Ok(RunPartition {
+                superseded_by: superseded.remove(&row.partition),
+                partition: PartitionKey::from_canonical(row.partition),
+                outcome: named("outcome", row.outcome, Outcome::parse, "the outcome of a partition")?,
+                content: document("content", row.content)?,
+                previous: document("previous", row.previous)?,
+                base: row.base.map(Base::parse),
+            })
+        })
+        .collect::<StoreResult<Vec<_>>>()?;
+    partitions.sort_unstable_by(|a, b| a.partition.cmp(&b.partition));
+    Ok(partitions)
+}
+
+fn attempts(row: &Row) -> StoreResult<Vec<Attempt>> {
+    let mut attempts = list::<AttemptRow>(row, "last_attempts")?
+        .into_iter()
+        .map(|row| {
+            Ok(Attempt {
+                number: row.number,
+                worker: row.worker,
+                started_at: time("started_at", row.started_at)?,
+                ended_at: row.ended_at.map(|micros| time("ended_at", micros)).transpose()?,
+                outcome: named("outcome", row.outcome, AttemptOutcome::parse, "the outcome of an attempt")?,
+                error: document("error", row.error)?,
+            })
+        })
+        .collect::<StoreResult<Vec<_>>>()?;
+    attempts.sort_unstable_by_key(|attempt| attempt.number);
+    Ok(attempts)
+}
+
+fn deliveries(row: &Row) -> StoreResult<Vec<Delivery>> {
+    let mut rows = list::<DeliveryRow>(row, "deliveries")?;
+    rows.sort_unstable_by_key(|row| row.position);
+    rows.into_iter()
+        .map(|row| {
+            let unknown = || unreadable("state", &row.state, "the state of a message");
+            let state = DeliveryState::parse(&row.state).ok_or_else(unknown)?;
+            Ok(Delivery {
+                id: row.id,
+                event: row.event,
+                url: row.url,
+                state,
+                tries: row.tries,
+                last_status: row.last_status.and_then(|status| u16::try_from(status).ok()),
+                last_error: row.last_error,
+                last_try_at: row.last_try_at.map(|micros| time("last_try_at", micros)).transpose()?,
+                next_try_at: (state == DeliveryState::Pending).then(|| time("due_at", row.due_at)).transpose()?,
+            })
+        })
+        .collect()
+}
+
+fn named<T>(
+    column: &str,
+    text: Option<String>,
+    parse: impl Fn(&str) -> Option<T>,
+    expected: &str,
+) -> StoreResult<Option<T>> {
+    text.map(|text| parse(&text).ok_or_else(|| unreadable(column, &text, expected))).transpose()
+}
+
+fn document<T: DeserializeOwned>(column: &str, text: Option<String>) -> StoreResult<Option<T>> {
+    let read = |text: String| {
+        serde_json::from_str(&text)
+            .map_err(|error| StoreError::Corrupt(format!("column {column} cannot be read: {error}")))
+    };
+    text.map(read).transpose()
+}
+
+fn time(column: &str, micros: i64) -> StoreResult<DateTime<Utc>> {
+    DateTime::from_timestamp_micros(micros)
+        .ok_or_else(|| unreadable(column, &micros.to_string(), "microseconds since 1970"))
+}
