@@ -132,7 +132,7 @@ async fn what_readyz_found_is_told_to_strangers_where_there_are_no_tokens_alone(
     app.api.gate = known;
     app.router = router(app.api.clone());
     let all = app.token("us", TokenScope::Read, &[]).await;
-    let some = app.token("us", TokenScope::Admin, &["hourly"]).await;
+    let some = app.token("us", TokenScope::Run, &["hourly"]).await;
     app.until(None, 401).await;
     assert!(tells(&app, Some(&all)).await);
     for stranger in [None, Some(some.as_str()), Some("rfr_0_0")] {
