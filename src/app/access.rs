@@ -1,7 +1,7 @@
 //! Who is let in: by the tokens in the database, or everybody where there are none and nobody else reaches the server.
 
 use crate::config::AccessSettings;
-use crate::http::Gate;
+use crate::http::{Gate, OpenTo};
 use crate::store::{RunStore, TokenStore};
 use anyhow::{Context, bail};
 use std::net::SocketAddr;
@@ -27,5 +27,10 @@ pub(super) async fn gate(
         _ => tracing::info!(tokens, "every request needs a token"),
     }
     let store: Arc<dyn TokenStore> = Arc::clone(store) as _;
-    Ok(Gate::new(store, Gate::FRESH_FOR, is_alone || access.insecure))
+    let open_to = match (access.insecure, is_alone) {
+        (true, _) => OpenTo::Everybody,
+        (false, true) => OpenTo::ThisMachine,
+        (false, false) => OpenTo::Nobody,
+    };
+    Ok(Gate::new(store, Gate::FRESH_FOR, open_to))
 }

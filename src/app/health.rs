@@ -1,12 +1,15 @@
 //! What the service stands on, for readyz.
 
+mod database;
+
 use super::edge::Certificate;
 use crate::http::{Check, Pipelines, Readiness};
 use crate::run::State;
-use crate::store::{RunFilter, RunStore, StoreError};
+use crate::store::{RunFilter, RunStore};
 use crate::table::{Holder, Warehouse};
 use crate::worker::{Condition, Pulse};
 use chrono::Utc;
+use database::{BUSY_FOR, Database};
 use futures::FutureExt;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -51,18 +54,19 @@ struct Looked {
 impl Health {
     /// The checks, looked at anew where the last answer is old. Who asks meanwhile waits for the same answer.
     pub(super) fn readiness(self) -> Readiness {
-        let last = Arc::new(Mutex::new(None::<Looked>));
+        let state = (None::<Looked>, Database::new(Arc::clone(&self.store), CHECK));
+        let last = Arc::new(Mutex::new(state));
         let health = Arc::new(self);
         Arc::new(move || {
             let (last, health) = (Arc::clone(&last), Arc::clone(&health));
             async move {
-                let mut last = last.lock().await;
-                if let Some(Looked { since, checks }) = &*last
+                let (last, database) = &mut *last.lock().await;
+                if let Some(Looked { since, checks }) = last
                     && since.elapsed() < if checks.iter().all(|check| check.ok) { GOOD_FOR } else { BAD_FOR }
                 {
                     return checks.clone();
                 }
-                let checks = health.look().await;
+                let checks = health.look(database).await;
                 *last = Some(Looked { since: Instant::now(), checks: checks.clone() });
                 checks
             }
@@ -70,9 +74,11 @@ impl Health {
         })
     }
 
-    async fn look(&self) -> Vec<Check> {
-        let mut checks = vec![essential("database", database(self.store.as_ref())).await];
-        if checks.iter().all(|check| check.ok) {
+    async fn look(&self, database: &mut Database) -> Vec<Check> {
+        let found = database.look().await;
+        let (is_read, is_busy) = (found.ok || !found.essential, !found.ok && !found.essential);
+        let mut checks = vec![found];
+        if is_read {
             checks.push(partial("publishing", publishing(self.store.as_ref())).await);
         }
         if let Some(warehouse) = &self.warehouse {
@@ -80,7 +86,9 @@ impl Health {
             let (tables, patience) = (Arc::clone(&self.tables.borrow()), self.lease.max(LOCK_PATIENCE));
             let locks = move |warehouse: &Warehouse| held_too_long(warehouse, &tables, patience);
             checks.push(partial("publish locks", on_disk(warehouse.clone(), locks)).await);
-            checks.push(essential("workers", async { self.workers() }).await);
+            // A worker that waits for the database is as well as that is.
+            let round = if is_busy { BUSY_FOR } else { ROUND_PATIENCE };
+            checks.push(essential("workers", async { self.workers(round) }).await);
         }
         let (pipelines, errors) = (Arc::clone(&self.pipelines.borrow()), Arc::clone(&self.errors.borrow()));
         checks.push(partial("pipelines", async { files(&pipelines, &errors) }).await);
@@ -92,13 +100,17 @@ impl Health {
 
     /// How each worker is.
     pub(super) fn conditions(&self) -> impl Iterator<Item = Condition> {
-        let patience = self.lease.max(ROUND_PATIENCE);
+        self.conditions_within(ROUND_PATIENCE)
+    }
+
+    fn conditions_within(&self, round: Duration) -> impl Iterator<Item = Condition> {
+        let patience = self.lease.max(round);
         self.pulses.iter().map(move |pulse| pulse.condition(patience))
     }
 
     /// Whether each comes round to look for runs, or works on one.
-    fn workers(&self) -> Found {
-        let stuck = self.conditions().enumerate().filter_map(|(at, condition)| match condition {
+    fn workers(&self, round: Duration) -> Found {
+        let stuck = self.conditions_within(round).enumerate().filter_map(|(at, condition)| match condition {
             Condition::Stuck(since) => {
                 Some(format!("worker {} has not looked for a run for {} s", at + 1, since.as_secs()))
             }
@@ -130,26 +142,6 @@ async fn partial(name: &str, check: impl Future<Output = Found>) -> Check {
         Err(detail) => (false, detail),
     };
     Check { name: name.to_owned(), ok, essential: false, detail }
-}
-
-async fn database(store: &dyn RunStore) -> Found {
-    match store.ping().await {
-        Ok(()) => Ok("it answers and can be written".to_owned()),
-        Err(error) if error.is_for_want_of_room() => {
-            tracing::warn!(%error, "the database has no room");
-            Err("it has no room to write".to_owned())
-        }
-        Err(error) if error.is_read_only() => {
-            tracing::warn!(%error, "the database only reads");
-            Err("it answers, but it is read-only".to_owned())
-        }
-        // In words for the operator: a later version has changed it.
-        Err(StoreError::Setup(why)) => Err(why),
-        Err(error) => {
-            tracing::warn!(%error, "the database does not answer");
-            Err("it does not answer".to_owned())
-        }
-    }
 }
 
 /// Runs that could not be published and wait to be tried again.

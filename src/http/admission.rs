@@ -25,7 +25,8 @@ pub(super) async fn admit(State(api): State<Api>, mut request: Request, next: Ne
     let caller = match rules::needed(request.method(), route) {
         Need::Nothing => return next.run(request).await,
         need => {
-            let caller = api.gate.caller(request.headers()).await.and_then(|caller| allowed(need, caller));
+            let caller =
+                api.gate.caller(request.uri(), request.headers()).await.and_then(|caller| allowed(need, caller));
             // Here and not in a layer of its own, which every request that waits would have in memory.
             caller.and_then(|caller| {
                 api.fairness.check(&caller, request.method(), route.unwrap_or_default()).map(|()| caller)

@@ -4,10 +4,10 @@
 //! question of its own, and what is in memory is bounded by what was made, not by what is tried.
 
 use super::problem::{Denied, Problem};
-use super::{Bearer, Caller};
+use super::{Bearer, Caller, local};
 use crate::access::{SecretDigest, Token, TokenEnd, TokenId, TokenRecord};
 use crate::store::TokenStore;
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, Uri, header};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,6 +18,17 @@ use tokio::time::Instant;
 /// How long whoever asks whether the service is ready waits for the tokens.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// Whom a service lets in while there are no tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OpenTo {
+    /// Nobody.
+    Nobody,
+    /// Whoever asks on this machine, but no page of another site in a browser here.
+    ThisMachine,
+    /// Everybody who reaches it.
+    Everybody,
+}
+
 /// Lets requests in, or not.
 #[derive(Clone)]
 pub struct Gate(Arc<Shared>);
@@ -25,8 +36,8 @@ pub struct Gate(Arc<Shared>);
 struct Shared {
     store: Arc<dyn TokenStore>,
     fresh_for: Duration,
-    /// Whether everybody may do everything where there are no tokens.
-    is_open_without: bool,
+    /// Who may do everything where there are no tokens.
+    open_to: OpenTo,
     /// There was a token once: a database that has lost all of them opens nothing.
     was_closed: AtomicBool,
     last: Mutex<Option<Look>>,
@@ -45,26 +56,27 @@ impl Gate {
     /// How long a look may serve: so long a token that was revoked may still be one, and a first one count for nothing.
     pub const FRESH_FOR: Duration = Duration::from_secs(2);
 
-    /// By the tokens of this store, looked at anew after `fresh_for`. Where there are none, everybody is let in or nobody.
-    pub fn new(store: Arc<dyn TokenStore>, fresh_for: Duration, is_open_without: bool) -> Self {
+    /// By the tokens of this store, looked at anew after `fresh_for`. Where there are none, these are let in.
+    pub fn new(store: Arc<dyn TokenStore>, fresh_for: Duration, open_to: OpenTo) -> Self {
         let (was_closed, last) = (AtomicBool::new(false), Mutex::new(None));
-        Self(Arc::new(Shared { store, fresh_for, is_open_without, was_closed, last }))
+        Self(Arc::new(Shared { store, fresh_for, open_to, was_closed, last }))
     }
 
-    /// Who sends these headers.
-    pub(super) async fn caller(&self, headers: &HeaderMap) -> Result<Caller, Problem> {
+    /// Who asks for this with these headers.
+    pub(super) async fn caller(&self, uri: &Uri, headers: &HeaderMap) -> Result<Caller, Problem> {
         let known = self.known().await?;
         if self.is_open(&known) {
-            return Ok(Caller::anybody());
+            return self.check_site(uri, headers).map(|()| Caller::anybody()).map_err(Problem::Denied);
         }
         bearer(&known, headers).map(Caller::of).map_err(Problem::Denied)
     }
 
-    /// Whether who sends these headers may know of all pipelines. Where the database does not answer, it is as far as is known.
-    pub(super) async fn tells_all(&self, headers: &HeaderMap) -> bool {
-        match tokio::time::timeout(PATIENCE, self.caller(headers)).await {
+    /// Whether who asks may know of all pipelines. Where the database does not answer, it is as far as is known.
+    pub(super) async fn tells_all(&self, uri: &Uri, headers: &HeaderMap) -> bool {
+        match tokio::time::timeout(PATIENCE, self.caller(uri, headers)).await {
             Ok(Ok(caller)) => caller.pipelines.is_none(),
-            _ => self.0.is_open_without && !self.0.was_closed.load(Ordering::Relaxed),
+            Ok(Err(Problem::Denied(_))) => false,
+            _ => self.may_be_open() && self.check_site(uri, headers).is_ok(),
         }
     }
 
@@ -92,7 +104,16 @@ impl Gate {
     }
 
     fn is_open(&self, known: &Known) -> bool {
-        known.is_empty() && self.0.is_open_without && !self.0.was_closed.load(Ordering::Relaxed)
+        known.is_empty() && self.may_be_open()
+    }
+
+    fn may_be_open(&self) -> bool {
+        self.0.open_to != OpenTo::Nobody && !self.0.was_closed.load(Ordering::Relaxed)
+    }
+
+    /// Where it is open to this machine, whether that is who asks.
+    fn check_site(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Denied> {
+        if self.0.open_to == OpenTo::ThisMachine { local::check(uri, headers) } else { Ok(()) }
     }
 
     /// The tokens as they were a moment ago. Of those who come while they are looked at, none asks again, whatever is found.

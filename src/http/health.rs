@@ -4,7 +4,7 @@ use super::problem::{Problem, ProblemDetails, render_problems};
 use super::{Api, Check, Readiness};
 use crate::telemetry::Metrics;
 use axum::extract::{FromRef, State};
-use axum::http::{HeaderMap, HeaderValue, header};
+use axum::http::{HeaderMap, HeaderValue, Uri, header};
 use axum::middleware::from_fn;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -85,8 +85,8 @@ async fn healthz() -> Json<Health> {
     (status = 503, description = "An essential check is not, or the service is shutting down; `checks` lists them all",
         body = ProblemDetails, content_type = "application/problem+json"),
 ))]
-async fn readyz(State(api): State<Api>, headers: HeaderMap) -> Result<Response, Problem> {
-    let (operations, tells_all) = (Operations::from_ref(&api), api.gate.tells_all(&headers));
+async fn readyz(State(api): State<Api>, uri: Uri, headers: HeaderMap) -> Result<Response, Problem> {
+    let (operations, tells_all) = (Operations::from_ref(&api), api.gate.tells_all(&uri, &headers));
     let mut checks = checks(&operations).await;
     if !tells_all.await {
         checks.iter_mut().for_each(|check| WITHHELD.clone_into(&mut check.detail));

@@ -146,8 +146,8 @@ pub enum Problem {
     },
     /// The key belongs to another request.
     KeyReused {
-        /// The run submitted under it.
-        run_id: RunId,
+        /// The run submitted under it; none where it is not to be told.
+        run_id: Option<RunId>,
         /// The fields that differ.
         fields: Vec<&'static str>,
     },
@@ -180,6 +180,9 @@ impl Problem {
             Problem::Denied(Denied::InvalidToken(_)) => (S::UNAUTHORIZED, "invalid-token", "The token is not valid"),
             Problem::Denied(Denied::InsufficientScope { .. } | Denied::SomePipelines) => {
                 (S::FORBIDDEN, "insufficient-scope", "The token does not allow it")
+            }
+            Problem::Denied(Denied::ForeignRequest { .. }) => {
+                (S::FORBIDDEN, "foreign-request", "The request is another site's")
             }
             Problem::Denied(Denied::NotYourRun { .. }) => (S::FORBIDDEN, "not-your-run", "The run is somebody else's"),
             Problem::Malformed(_) => (S::BAD_REQUEST, "malformed-request", "The request is malformed"),
@@ -287,7 +290,10 @@ impl Problem {
                 [one] => format!("{}: {}", one.pointer, one.detail),
                 many => format!("{} things are wrong with the request, see `errors`", many.len()),
             },
-            Problem::KeyReused { run_id, fields } => format!(
+            Problem::KeyReused { run_id: None, .. } => {
+                "another request was submitted under this key; a new request needs a new key".to_owned()
+            }
+            Problem::KeyReused { run_id: Some(run_id), fields } => format!(
                 "the run {run_id} was submitted under this key with other {}; a new request needs a new key",
                 fields.join(" and ")
             ),
@@ -356,7 +362,7 @@ impl Problem {
             Problem::NotReady(checks) => json!({ "ready": false, "checks": checks }),
             Problem::BodyTooLarge(limit) => json!({ "max_body_bytes": limit }),
             Problem::Limited(limited) => limited.members(),
-            Problem::KeyReused { run_id, fields } => json!({ "run_id": run_id, "fields": fields }),
+            Problem::KeyReused { run_id: Some(run_id), fields } => json!({ "run_id": run_id, "fields": fields }),
             _ => Value::Null,
         };
         match members {

@@ -56,7 +56,7 @@ const SCHEME: &str = "token";
 pub(in crate::http) fn describe(api: &mut OpenApi) {
     let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some(
         "A token of `refrain token new`, with the scope `read`, `run` or `admin`, each of which has what the ones before it have. \
-         A server without any token lets everybody in.",
+         A server without any token lets everybody on its machine in.",
     ));
     let components = api.components.get_or_insert_default();
     components.add_security_scheme(SCHEME, SecurityScheme::Http(bearer.build()));
@@ -81,9 +81,14 @@ fn restrict(operation: &mut Operation, need: Need) {
             operation.security = Some(Vec::new());
             return;
         }
-        Need::AllPipelines => (Read, "The token is for some pipelines, and this tells of all of them"),
-        Need::Scope(Read) => (Read, "The token does not allow it"),
-        Need::Scope(scope) => (scope, "The token does not allow it, or the run is another principal's"),
+        Need::AllPipelines => {
+            (Read, "The token is for some pipelines, and this tells of all of them; or the request is another site's")
+        }
+        Need::Scope(Read) => (Read, "The token does not allow it; or, without tokens, the request is another site's"),
+        Need::Scope(scope) => (
+            scope,
+            "The token does not allow it, or the run is another principal's; or, without tokens, the request is another site's",
+        ),
     };
     operation.security = Some(vec![SecurityRequirement::new(SCHEME, [scope.as_str()])]);
     let responses = &mut operation.responses.responses;

@@ -20,6 +20,13 @@ pub enum Denied {
     },
     /// The answer would tell of all pipelines, and the token is for some.
     SomePipelines,
+    /// The service is open to this machine alone, and the request is not one of it.
+    ForeignRequest {
+        /// The header that says so.
+        header: &'static str,
+        /// What it says.
+        found: String,
+    },
     /// The run is another principal's.
     NotYourRun {
         /// The run.
@@ -46,6 +53,10 @@ impl Denied {
             Self::SomePipelines => {
                 "found a token for some pipelines, expected one for all: the answer tells of all of them".to_owned()
             }
+            Self::ForeignRequest { header, found } => format!(
+                "found the {header} {found:?}, expected localhost or an address of the loopback: without tokens this server is for its \
+                 own machine; make one by `refrain token new`, or have the proxy before it send `Host: localhost`"
+            ),
             Self::NotYourRun { run_id, owner, caller } => format!(
                 "the run {run_id} is {}'s and the token {}'s, expected a token of the same principal or with the scope admin",
                 owner.0, caller.0
@@ -56,6 +67,7 @@ impl Denied {
     pub(super) fn members(&self) -> Value {
         match self {
             Self::InsufficientScope { needed, had } => json!({ "needed": needed, "had": had }),
+            Self::ForeignRequest { header, .. } => json!({ "header": header }),
             Self::NotYourRun { run_id, owner, .. } => json!({ "run_id": run_id, "principal": owner }),
             Self::MissingToken | Self::InvalidToken(_) | Self::SomePipelines => Value::Null,
         }
@@ -72,7 +84,7 @@ impl Denied {
             Self::InsufficientScope { needed, .. } => {
                 Some(format!("{realm}, error=\"insufficient_scope\", scope=\"{needed}\""))
             }
-            Self::SomePipelines | Self::NotYourRun { .. } => None,
+            Self::SomePipelines | Self::ForeignRequest { .. } | Self::NotYourRun { .. } => None,
         }
     }
 }

@@ -235,9 +235,13 @@ async fn replay(
     known: &KnownKey,
     wait: Wait,
 ) -> Result<Response, Problem> {
+    // The request is for a pipeline that there is for the caller; of another one nothing is told.
+    if !caller.sees(&known.accepted_with.pipeline) {
+        return Err(Problem::KeyReused { run_id: None, fields: Vec::new() });
+    }
     let fields = differences(api, request, known);
     if !fields.is_empty() {
-        return Err(Problem::KeyReused { run_id: known.run_id, fields });
+        return Err(Problem::KeyReused { run_id: Some(known.run_id), fields });
     }
     let mut run = stored_run(api, known.run_id).await?;
     let again = request.if_failed.unwrap_or_default() == IfFailed::Retry;

@@ -21,6 +21,8 @@ use sqlx::migrate::Migrator;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{Connection, SqlitePool};
 use std::fs::File;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -89,10 +91,10 @@ impl SqliteStore {
     /// lease. [`StoreError::Setup`] where another process serves it.
     pub async fn open(path: &Path, options: SqliteOptions) -> StoreResult<Self> {
         let lock = lock_for_serving(path)?;
+        make_private(path)?;
         // Full synchronisation: an answer that was given survives a power cut.
         let connect = SqliteConnectOptions::new()
             .filename(path)
-            .create_if_missing(true)
             .journal_mode(SqliteJournalMode::Wal)
             .synchronous(SqliteSynchronous::Full)
             .foreign_keys(true)
@@ -156,6 +158,7 @@ impl SqliteStore {
 
     /// Writes a copy of the database, as it is at one moment, beside whoever serves it. There must be no such file.
     pub async fn copy_to(&self, path: &Path) -> StoreResult<()> {
+        make_private(path)?;
         let path = path.to_str().ok_or_else(|| StoreError::Setup(format!("{} is no UTF-8 path", path.display())))?;
         let mut connection = self.readers.acquire().await?;
         sqlx::query("vacuum into ?1").bind(path).execute(&mut *connection).await?;
@@ -206,6 +209,15 @@ fn pool(connections: u32, options: &SqliteOptions) -> SqlitePoolOptions {
         .idle_timeout(None)
         .max_lifetime(None)
         .before_acquire(|connection, _| Box::pin(async move { Ok(!connection.is_in_transaction()) }))
+}
+
+/// Makes the file, unless it is there, for its owner alone: it says who may do what, and who is told of it. SQLite gives those that it
+/// makes beside it the same mode, and takes an empty file for none.
+fn make_private(path: &Path) -> StoreResult<()> {
+    match File::options().write(true).create_new(true).mode(0o600).open(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(file_error("make", path, &error)),
+        _ => Ok(()),
+    }
 }
 
 /// The kernel lets go of the lock when the process ends, however it does. The file is never removed: a lock on a removed

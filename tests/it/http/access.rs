@@ -6,7 +6,7 @@ use axum::http::{Method, Request, StatusCode};
 use chrono::TimeDelta;
 use http_body_util::BodyExt;
 use refrain::access::{Token, TokenId, TokenScope};
-use refrain::http::{Gate, router};
+use refrain::http::{Gate, OpenTo, router};
 use refrain::run::Principal;
 use refrain::store::{NewToken, TokenStore};
 use secrecy::ExposeSecret;
@@ -23,7 +23,7 @@ pub(super) const SOON: Duration = Duration::from_secs(20);
 pub(super) const MOMENT: Duration = Duration::from_millis(20);
 
 pub(super) fn gate(store: Arc<dyn TokenStore>) -> Gate {
-    Gate::new(store, MOMENT, true)
+    Gate::new(store, MOMENT, OpenTo::ThisMachine)
 }
 
 /// The service, with a gate that looks often.
@@ -360,6 +360,15 @@ async fn other_pipelines_are_not_there() {
     assert_eq!(count("/runs?state=queued").await, 8);
     assert_eq!(count("/runs?principal=us&pipeline=gone").await, 0);
 
+    // What a partition's name means is told of no pipeline that is not there.
+    for pipeline in ["monthly", "nobodys"] {
+        let unread = app.get_as(&some, &format!("/runs?pipeline={pipeline}&partition=2024-01")).await;
+        let problem = unread.problem(400, "invalid-parameter");
+        assert!(problem["detail"].as_str().unwrap().contains("expected a canonical key"), "{problem}");
+        assert_eq!(count(&format!("/runs?pipeline={pipeline}&partition=month=2024-13")).await, 0);
+    }
+    assert_eq!(count("/runs?pipeline=by_kind&partition=a").await, 4);
+
     // A name that is not told is as unknown as one that there never was.
     let unknown = app.submit_as(&some, "0-\"monthly\"", &months(&["2024-01"])).await.problem(422, "unknown-pipeline");
     assert_eq!(unknown["pipelines"], json!(["by_kind", "hourly"]));
@@ -367,6 +376,27 @@ async fn other_pipelines_are_not_there() {
     assert_eq!(dry.problem(422, "unknown-pipeline")["pipelines"], json!(["by_kind", "hourly"]));
     let unknown = app.get_as(&some, "/pipelines/monthly").await.problem(404, "pipeline-not-found");
     assert_eq!(unknown["pipelines"], json!(["by_kind", "hourly"]));
+}
+
+#[tokio::test]
+async fn a_key_of_another_pipeline_tells_nothing_of_its_run() {
+    let app = service().await;
+    let all = app.token("us", TokenScope::Run, &[]).await;
+    let some = app.token("us", TokenScope::Run, &["hourly"]).await;
+    app.until(None, 401).await;
+    let hidden = app.submit_as(&all, "key", &months(&["2024-01"])).await.json()["id"].as_str().unwrap().to_owned();
+    let seen = app.submit_as(&all, "other", &json!({"pipeline": "hourly", "mode": "full"})).await;
+    let seen = seen.json()["id"].clone();
+    let hourly = json!({"pipeline": "hourly", "partitions": ["date=2024-01-01/hour=00"]});
+    for path in ["/runs", "/runs?dry_run=true"] {
+        let ask = async |key: &str| app.ask(Some(&some), "POST", path, key, Some(&hourly)).await;
+        let refused = ask("key").await;
+        let problem = refused.problem(422, "idempotency-key-reused");
+        assert_eq!((&problem["run_id"], &problem["fields"]), (&Value::Null, &Value::Null), "{problem}");
+        let said = format!("{refused:?} {}", String::from_utf8_lossy(&refused.body));
+        assert!(!said.contains(&hidden) && !said.contains("monthly") && !said.contains("pipeline"), "{said}");
+        assert_eq!(ask("other").await.problem(422, "idempotency-key-reused")["run_id"], seen);
+    }
 }
 
 #[tokio::test]

@@ -41,7 +41,8 @@ async fn a_client_that_sends_first_and_reads_later_sees_that_its_body_is_too_lar
     let address = serve(&app).await.replace("http://", "");
     let mut socket = TcpStream::connect(address).await.unwrap();
     let length = 2_100_000;
-    let head = format!("POST /runs HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n");
+    let head =
+        format!("POST /runs HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n");
     socket.write_all(head.as_bytes()).await.unwrap();
     socket.write_all(&vec![b' '; length]).await.unwrap();
     let mut answer = String::new();

@@ -31,7 +31,7 @@ use chrono::{DateTime, TimeZone, Utc};
 use http_body_util::BodyExt;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use refrain::fault::Faults;
-use refrain::http::{Api, Check, Fairness, Gate, Limits, Pipelines, Watches, router};
+use refrain::http::{Api, Check, Fairness, Gate, Limits, OpenTo, Pipelines, Watches, router};
 use refrain::notify::Audiences;
 use refrain::pipeline;
 use refrain::store::{RunStore, SqliteOptions, SqliteStore, TokenStore};
@@ -130,7 +130,7 @@ impl App {
         let shelf = Arc::new(Shelf::default());
         let api = Api {
             store: Arc::clone(&store),
-            gate: Gate::new(Arc::clone(&store) as Arc<dyn TokenStore>, Gate::FRESH_FOR, true),
+            gate: Gate::new(Arc::clone(&store) as Arc<dyn TokenStore>, Gate::FRESH_FOR, OpenTo::ThisMachine),
             watches: Watches::new(Arc::clone(&store), limits.max_event_streams),
             files: shelf.clone(),
             audiences: Audiences::default(),

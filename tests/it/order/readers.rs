@@ -8,7 +8,7 @@ use axum::http::{Request, StatusCode};
 use futures::FutureExt;
 use http_body_util::BodyExt;
 use metrics_exporter_prometheus::PrometheusBuilder;
-use refrain::http::{Api, Fairness, Gate, Limits, Watches, router};
+use refrain::http::{Api, Fairness, Gate, Limits, OpenTo, Watches, router};
 use refrain::notify::Audiences;
 use refrain::pipeline::sources::Foreseen;
 use refrain::telemetry::Metrics;
@@ -133,7 +133,7 @@ fn api(bed: &Bed, reader: usize) -> Router {
     router(Api {
         faults: refrain::fault::Faults::default(),
         foresight: Arc::new(|_, _| async { Ok(Foreseen { files: Vec::new(), missing: Vec::new() }) }.boxed()),
-        gate: Gate::new(Arc::clone(&store) as _, Gate::FRESH_FOR, true),
+        gate: Gate::new(Arc::clone(&store) as _, Gate::FRESH_FOR, OpenTo::ThisMachine),
         watches: Watches::new(Arc::clone(&store), 1),
         store,
         files: Arc::new(crate::http::Shelf::default()),

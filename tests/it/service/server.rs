@@ -287,7 +287,7 @@ fn client() -> Client {
 }
 
 /// A port that nothing listens on, below those that the kernel hands out for outgoing connections.
-fn free_port() -> u16 {
+pub(super) fn free_port() -> u16 {
     static TRIED: AtomicU16 = AtomicU16::new(0);
     let first = u16::try_from(std::process::id() % 100).unwrap() * 90;
     loop {

@@ -6,6 +6,8 @@ use super::tokens::token;
 use refrain::run::{AttemptOutcome, Outcome, State};
 use refrain::store::{Begun, Cancelled, RunStore, SqliteOptions, SqliteStore, StoreError, TokenStore};
 use sqlx::Connection;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
 #[tokio::test]
 async fn a_second_serving_process_is_refused() {
@@ -96,4 +98,24 @@ async fn a_message_that_was_in_hand_is_due_at_the_start() {
     drop(server);
     let server = SqliteStore::open(&path, SqliteOptions::default()).await.unwrap();
     assert_eq!(server.claim_message(&anything()).await.unwrap(), Some(before));
+}
+
+#[tokio::test]
+async fn the_files_are_their_owners_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let mode = |name: &str| fs::metadata(folder.path().join(name)).unwrap().permissions().mode() & 0o777;
+    let path = folder.path().join("refrain.db");
+    let server = SqliteStore::open(&path, SqliteOptions::default()).await.unwrap();
+    submit(&server, &request("trips", "a", &["p=1"])).await;
+    let reader = SqliteStore::open_read_only(&path).await.unwrap();
+    reader.copy_to(&folder.path().join("copy")).await.unwrap();
+    for name in ["refrain.db", "refrain.db-wal", "refrain.db-shm", "copy"] {
+        assert_eq!(mode(name), 0o600, "{name}");
+    }
+    drop((server, reader));
+    // What an operator has set stays.
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+    let server = SqliteStore::open(&path, SqliteOptions::default()).await.unwrap();
+    submit(&server, &request("trips", "b", &["p=1"])).await;
+    assert_eq!(mode("refrain.db"), 0o640);
 }

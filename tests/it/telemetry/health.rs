@@ -3,7 +3,7 @@
 use super::{Place, Server, Store, WITHIN, of_month, pipeline, scrape_until};
 use crate::proxy::Network;
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
-use sqlx::{AssertSqlSafe, Connection, PgConnection};
+use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
 use std::time::{Duration, Instant};
 
 /// Waits until readyz has this status; a 503 must name this check as the one that fails.
@@ -146,4 +146,31 @@ async fn scrape_is(server: &Server, check: &str, expected: f64) {
         assert!(Instant::now() < end, "the check {check} is not {expected}");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
+}
+
+/// An operator, or a backup, has the file: submissions wait for it, and what is read is answered.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_somebody_else_writes_is_busy() {
+    let place = Place::new(Store::Sqlite).await;
+    pipeline(&place);
+    let server = place.start_with(&["--workers", "1", "--lease-seconds", "1"], &[]).await;
+    let file = format!("sqlite://{}", place.path("refrain-data/refrain.db").display());
+    let mut other = SqliteConnection::connect(&file).await.unwrap();
+    sqlx::raw_sql("begin immediate").execute(&mut other).await.unwrap();
+    // Longer than a worker may take for its round, too.
+    let (since, mut busy) = (Instant::now(), false);
+    while since.elapsed() < Duration::from_secs(8) || !busy {
+        let ready = server.get("/readyz").await;
+        assert_eq!(ready.status, 200, "{ready:?}");
+        busy |= ready.json()["degraded"] == true && ready.body.contains("it is busy: ");
+        assert!(since.elapsed() < WITHIN, "{ready:?}");
+    }
+    assert_eq!(server.get("/runs").await.status, 200);
+    sqlx::raw_sql("rollback").execute(&mut other).await.unwrap();
+    let end = Instant::now() + WITHIN;
+    while server.get("/readyz").await.json()["degraded"] != false {
+        assert!(Instant::now() < end, "{}", server.log_tail());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    server.run("first", &of_month("2024-02")).await;
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
-const ASKED: &[u8] = b"GET /healthz HTTP/1.1\r\nhost: refrain\r\n\r\n";
+const ASKED: &[u8] = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n";
 
 /// A connection that has been answered and stays.
 async fn answered(mut stream: TcpStream) -> Option<TcpStream> {

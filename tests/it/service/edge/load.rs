@@ -31,7 +31,7 @@ struct Seen {
     submissions: Vec<Duration>,
 }
 
-const HEAD: &[u8] = b"GET /runs HTTP/1.1\r\nhost: refrain\r\nx-more: 0123456789012345678901234567890123456789\r\n";
+const HEAD: &[u8] = b"GET /runs HTTP/1.1\r\nhost: localhost\r\nx-more: 0123456789012345678901234567890123456789\r\n";
 
 /// Each comes back as soon as it is dropped.
 async fn bytes_now_and_then(address: String, before: Vec<u8>, bytes: &'static [u8]) {
@@ -144,8 +144,8 @@ async fn under(load: &Load) -> (Seen, Seen) {
     let (address, asked) = (server.address().to_owned(), Arc::new(AtomicU64::new(0)));
     let mut clients = JoinSet::new();
     let body =
-        b"POST /runs HTTP/1.1\r\nhost: refrain\r\ncontent-type: application/json\r\ncontent-length: 100000\r\n\r\n";
-    let answers = b"GET /openapi.json HTTP/1.1\r\nhost: refrain\r\n\r\n".repeat(50);
+        b"POST /runs HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100000\r\n\r\n";
+    let answers = b"GET /openapi.json HTTP/1.1\r\nhost: localhost\r\n\r\n".repeat(50);
     for _ in 0..load.slow {
         clients.spawn(bytes_now_and_then(address.clone(), Vec::new(), HEAD));
         clients.spawn(bytes_now_and_then(address.clone(), body.to_vec(), b" "));

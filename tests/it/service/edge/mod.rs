@@ -1,5 +1,6 @@
 //! Where connections come in: clients that are slow, silent or too many, and TLS.
 
+mod beside;
 mod certificates;
 mod connections;
 mod limits;

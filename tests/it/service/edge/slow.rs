@@ -11,9 +11,11 @@ async fn who_sends_slowly_is_dropped() {
     let place = place().await;
     let server = place.start_with(&["--header-timeout-seconds", "1", "--request-timeout-seconds", "1"], &[]).await;
     let address = server.address();
-    let head = b"GET /healthz HTTP/1.1\r\nhost: refrain\r\nx-more: 0123456789\r\n";
-    let body =
-        [b"POST /runs HTTP/1.1\r\nhost: refrain\r\nidempotency-key: k\r\n", &b"content-type: application/json\r\n"[..]];
+    let head = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nx-more: 0123456789\r\n";
+    let body = [
+        b"POST /runs HTTP/1.1\r\nhost: localhost\r\nidempotency-key: k\r\n",
+        &b"content-type: application/json\r\n"[..],
+    ];
     let sized = [&body.concat()[..], b"content-length: 1000\r\n\r\n"].concat();
     let chunked = [&body.concat()[..], b"transfer-encoding: chunked\r\n\r\n"].concat();
     let in_body = async |head: &[u8], bytes: &[u8]| {
@@ -44,7 +46,7 @@ async fn who_sends_slowly_is_dropped() {
 async fn who_reads_slowly_is_dropped() {
     let place = place().await;
     let server = place.start_with(&["--write-timeout-seconds", "1"], &[]).await;
-    let asked = b"GET /openapi.json HTTP/1.1\r\nhost: refrain\r\n\r\n".repeat(300);
+    let asked = b"GET /openapi.json HTTP/1.1\r\nhost: localhost\r\n\r\n".repeat(300);
     for reads in [false, true] {
         let before = metric(&server, "refrain_http_connections ").await;
         let mut stream = connect_narrow(server.address()).await;
@@ -76,9 +78,10 @@ async fn who_reads_slowly_is_dropped() {
 async fn heads_are_bounded() {
     let place = place().await;
     let server = place.start_with(&["--max-header-bytes", "2048", "--max-headers", "20"], &[]).await;
-    let long = format!("GET /healthz HTTP/1.1\r\nhost: refrain\r\nx: {}\r\n\r\n", "x".repeat(2048));
-    let many = format!("GET /healthz HTTP/1.1\r\nhost: refrain\r\n{}\r\n", "x: y\r\n".repeat(20));
-    let fits = format!("GET /healthz HTTP/1.1\r\nhost: refrain\r\nconnection: close\r\n{}\r\n", "x: y\r\n".repeat(18));
+    let long = format!("GET /healthz HTTP/1.1\r\nhost: localhost\r\nx: {}\r\n\r\n", "x".repeat(2048));
+    let many = format!("GET /healthz HTTP/1.1\r\nhost: localhost\r\n{}\r\n", "x: y\r\n".repeat(20));
+    let fits =
+        format!("GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{}\r\n", "x: y\r\n".repeat(18));
     for (head, status) in [(long, "431"), (many, "431"), (fits, "200")] {
         let closed = silent(connect(server.address()).await, head.as_bytes()).await;
         assert!(closed.answer.starts_with(&format!("HTTP/1.1 {status} ")), "{closed:?}");
@@ -91,7 +94,7 @@ async fn who_asks_for_nothing_does_not_hold_up_the_end() {
     let place = place().await;
     let server = place.start_with(&["--shutdown-grace-seconds", "60"], &[]).await;
     let mut idle = connect(server.address()).await;
-    idle.write_all(b"GET /healthz HTTP/1.1\r\nhost: refrain\r\n\r\n").await.unwrap();
+    idle.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
     assert!(idle.read(&mut [0; 4096]).await.unwrap() > 0);
     let fresh = connect(server.address()).await;
     let mut half = connect(server.address()).await;

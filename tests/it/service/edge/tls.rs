@@ -6,10 +6,12 @@ use super::{SOON, metric, place};
 use crate::service::cli::refrain_with;
 use crate::service::slow::wait_until_unwell;
 use crate::service::{Place, Server};
+use refrain::edge::tls::Certificates;
 use reqwest::tls::{TlsInfo, Version};
 use rustix::process::Signal;
 use serde_json::json;
 use std::fs;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// A server that speaks TLS by a certificate that was mounted.
@@ -80,6 +82,36 @@ async fn a_certificate_is_exchanged_while_the_service_runs() {
     assert!(!server.log().contains("PRIVATE KEY"));
 }
 
+/// Whoever waits for the next look of the server waits for two seconds.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_is_read_at_once_when_it_is_asked() {
+    let (place, authority) = (place().await, Authority::new());
+    let server = secured(&place, &authority.sign(2090), &[]).await;
+    let mut fastest = SOON;
+    for (number, year) in [(2, 2091), (3, 2092), (4, 2093)] {
+        let signed = authority.sign(year);
+        let since = Instant::now();
+        signed.mount(&place.path("tls"), &number.to_string());
+        server.signal(Signal::HUP);
+        wait_until_shown(&server, &authority, &signed).await;
+        // The first one may have come with a look of the server, which the others come right after.
+        fastest = if number == 2 { fastest } else { fastest.min(since.elapsed()) };
+    }
+    assert!(fastest < Duration::from_millis(1500), "{fastest:?}");
+}
+
+/// As `openssl ecparam -genkey` and `openssl genrsa -traditional` write them.
+#[test]
+fn keys_of_older_kinds_are_read() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/service/edge/keys");
+    for (kind, first) in [("sec1", "-----BEGIN EC PRIVATE KEY-----"), ("pkcs1", "-----BEGIN RSA PRIVATE KEY-----")] {
+        let (cert, key) = (folder.join(format!("{kind}.crt")), folder.join(format!("{kind}.key")));
+        assert!(fs::read_to_string(&key).unwrap().starts_with(first));
+        let read = Certificates::load(&cert, &key).and_then(|read| read.tls().map(drop));
+        assert_eq!(read, Ok(()), "{kind}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_certificate_that_ends_soon_is_told() {
     let (place, authority) = (place().await, Authority::new());
@@ -99,7 +131,7 @@ async fn who_does_not_speak_tls_is_told_or_dropped() {
     let (place, authority) = (place().await, Authority::new());
     let server = secured(&place, &authority.sign(2090), &["--header-timeout-seconds", "1"]).await;
     let address = server.address();
-    let plain = silent(connect(address).await, b"GET /healthz HTTP/1.1\r\nhost: refrain\r\n\r\n").await;
+    let plain = silent(connect(address).await, b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
     for expected in ["HTTP/1.1 400 ", "application/problem+json", "urn:refrain:problem:tls-expected", "https"] {
         assert!(plain.answer.contains(expected), "{plain:?}");
     }
