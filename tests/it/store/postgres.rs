@@ -3,7 +3,8 @@
 use super::bed::PostgresDatabase;
 use super::make::{claim_request, definition, request, submit};
 use crate::proxy::{Network, Proxy};
-use refrain::store::{Cancelled, EndedAt, PostgresOptions, PostgresStore, RunStore, StoreError};
+use refrain::run::OnOverlap;
+use refrain::store::{Cancelled, EndedAt, PostgresOptions, PostgresStore, RunStore, StoreError, Submitted};
 use secrecy::ExposeSecret;
 use sqlx::{Connection, PgConnection};
 use std::time::{Duration, Instant};
@@ -78,6 +79,30 @@ async fn a_pipeline_that_another_has_does_not_stop_the_others() {
     assert!(matches!(error, StoreError::Unavailable(_)), "numbers are drawn under the lock: {error:?}");
     sqlx::raw_sql("rollback").execute(&mut holder).await.unwrap();
     assert_eq!(store.claim(&claim_request()).await.unwrap().unwrap().run.id, trips);
+    holder.close().await.unwrap();
+    drop(store);
+    database.drop().await;
+}
+
+/// Whoever has a principal's row of the turns in hand, be it a claimer that was stopped, holds up neither claims nor submissions.
+#[tokio::test]
+async fn a_turn_that_another_has_in_hand_holds_up_nobody() {
+    let database = PostgresDatabase::create().await;
+    let store = PostgresStore::connect(&database.url(), hasty()).await.unwrap();
+    store.migrate().await.unwrap();
+    let first = submit(&store, &request("trips", "first", &["p=1"])).await.id;
+    let mut holder = PgConnection::connect_with(&database.options).await.unwrap();
+    let take = "begin; update turns set taken = taken + 1";
+    sqlx::raw_sql(take).execute(&mut holder).await.unwrap();
+    assert_eq!(store.claim(&claim_request()).await.unwrap().unwrap().run.id, first);
+    // Each goes a way of its own.
+    for (name, on_overlap) in [("waits", OnOverlap::Wait), ("refuses", OnOverlap::Refuse)] {
+        let mut asked = request("fares", name, &[&format!("p={name}")]);
+        asked.asked.on_overlap = on_overlap;
+        let answer = store.submit(&asked).await;
+        assert!(matches!(answer, Ok(Submitted::New(_))), "{name}: {answer:?}");
+    }
+    sqlx::raw_sql("rollback").execute(&mut holder).await.unwrap();
     holder.close().await.unwrap();
     drop(store);
     database.drop().await;
