@@ -8,7 +8,7 @@ create table sums (
 
 -- Each submission asks by which definitions a table was written.
 create index catalog_by_definition on catalog (pipeline, definition);
-create index definitions_by_pipeline on definitions (pipeline);
+create index definitions_by_pipeline on definitions (pipeline, hash);
 
 -- A submission that waits its turn and sets no conditions, in one round trip: what steps/submit.rs does statement by statement, in the
 -- same order. Each statement in it sees what was committed before it, so those below the lock see every lower number.

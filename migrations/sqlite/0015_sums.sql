@@ -8,4 +8,4 @@ create table sums (
 
 -- Each submission asks by which definitions a table was written.
 create index catalog_by_definition on catalog (pipeline, definition);
-create index definitions_by_pipeline on definitions (pipeline);
+create index definitions_by_pipeline on definitions (pipeline, hash);
