@@ -53,12 +53,13 @@ class Postgres:
 
 
 def many_partitions(store, pipeline, count):
-    """Copies the only entry of the catalog of a pipeline by days until there are so many."""
+    """Copies the only entry of the catalog of a pipeline by days until there are so many; the next server sums them up."""
     return f"""
         with recursive n(i) as (select 1 union all select i + 1 from n where i < {count - 1})
         insert into catalog (pipeline, partition, content, run_id, committed_at, definition)
         select c.pipeline, 'pickup_day=' || {store.day_of}, c.content, c.run_id, c.committed_at, c.definition
-        from n cross join (select * from catalog where pipeline = '{pipeline}' limit 1) c"""
+        from n cross join (select * from catalog where pipeline = '{pipeline}' limit 1) c;
+        delete from sums where pipeline = '{pipeline}'"""
 
 
 def long_queue(store, pipeline, count):
