@@ -1,6 +1,7 @@
 //! `refrain verify --fix`: what is damaged is made again by runs, what is not Refrain's is left with a reason.
 
 use super::{MONTHS, Place, Server, Store, assert_totals, summed, trips_pipeline, write_quarter};
+use crate::crash::until_async;
 use rstest::rstest;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -128,4 +129,36 @@ async fn what_is_damaged_is_made_again_and_the_rest_is_left_with_a_reason(#[case
 /// The runs of more than one table.
 fn runs_of_both(output: &Output) -> Vec<String> {
     findings(output).iter().filter_map(|found| found["fix"]["run_id"].as_str().map(str::to_owned)).collect()
+}
+
+#[rstest]
+#[case::sqlite(Store::Sqlite)]
+#[case::postgres(Store::Postgres)]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kept_sum_that_is_wrong_is_told_and_counted_anew_at_the_next_start(#[case] store: Store) {
+    let place = Place::new(store).await;
+    let trips = write_quarter(&place, 200);
+    place.pipeline("trips", &trips_pipeline("trips", r#""raw/*.parquet""#, "", ""));
+    let server = place.start().await;
+    server.run("trips", &json!({"pipeline": "trips", "partitions": MONTHS})).await;
+    assert!(server.stop().await.success());
+    let well = place.verify_with(&["--json"]).await;
+    assert_eq!((well.status.code(), findings(&well)), (Some(0), Vec::new()), "{well:?}");
+
+    let of_two = match store {
+        Store::Sqlite => "json_set(sum, '$.partitions', 2)",
+        Store::Postgres => "jsonb_set(sum::jsonb, '{partitions}', '2')::json",
+    };
+    place.execute(&format!("update sums set sum = {of_two}")).await;
+    let told = place.verify_with(&["--fix", "--json"]).await;
+    assert_eq!(told.status.code(), Some(1), "{told:?}");
+    let found = findings(&told);
+    assert_eq!((found.len(), &found[0]["kind"]), (1, &json!("sum")), "{found:?}");
+    assert!(found[0]["detail"].as_str().is_some_and(|detail| detail.contains("2 partitions")), "{found:?}");
+    assert!(found[0]["fix"]["left_alone"].as_str().is_some_and(|why| why.contains("starts")), "{found:?}");
+
+    let server = place.start().await;
+    until_async("the sum is counted anew", async || place.verify_with(&["--json"]).await.status.code() == Some(0))
+        .await;
+    assert_totals(&server.partitions("trips").await, &summed(&trips));
 }
