@@ -85,7 +85,7 @@ mod tests {
                     .map(|_| {
                         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                         let bits = seed >> 33;
-                        (dense == 0 || bits % 16 > 0).then_some((bits >> 8) % 9 < dense)
+                        (dense == 0 || !bits.is_multiple_of(16)).then_some((bits >> 8) % 9 < dense)
                     })
                     .collect();
                 let column = pl::BooleanChunked::from_iter_options("".into(), flags.iter().copied());
