@@ -157,13 +157,14 @@ impl<D: Database> RunStore for D {
         let mut given_up = 0;
         loop {
             let mut reading = None;
-            match (claim_readable(self, request, &mut reading).await, reading) {
-                (Err(StoreError::Corrupt(why)), Some(id)) if given_up < MAX_GIVEN_UP => {
+            let answer = claim_readable(self, request, &mut reading).await;
+            match (answer.as_ref().err().and_then(StoreError::unreadable), reading) {
+                (Some(why), Some(id)) if given_up < MAX_GIVEN_UP => {
                     tracing::error!(run.id = %id, why, "the run cannot be read, it is given up");
-                    step!(self, Write, |tx| claim::give_up_unreadable(tx, id, &why))?;
+                    step!(self, Write, |tx| claim::give_up_unreadable(tx, id, why))?;
                     given_up += 1;
                 }
-                (answer, _) => return answer,
+                _ => return answer,
             }
         }
     }
@@ -281,8 +282,8 @@ impl<D: Database> RunStore for D {
         step!(self, Write, |tx| outbox::claim(tx, request))
     }
 
-    async fn message_tried(&self, id: Uuid, token: Uuid, tried: &Tried) -> StoreResult<Fenced> {
-        step!(self, Write, |tx| outbox::tried(tx, id, token, tried))
+    async fn message_tried(&self, position: i64, token: Uuid, tried: &Tried) -> StoreResult<Fenced> {
+        step!(self, Write, |tx| outbox::tried(tx, position, token, tried))
     }
 
     async fn outbox_depth(&self) -> StoreResult<OutboxDepth> {
