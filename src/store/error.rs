@@ -52,6 +52,17 @@ impl StoreError {
         matches!(code(error).as_deref(), Some("40001" | "40P01"))
     }
 
+    /// Whether the connection was found to lead nowhere: the server ended it, or went away.
+    pub(super) fn is_broken_connection(&self) -> bool {
+        match self {
+            StoreError::Unavailable(sqlx::Error::Io(error)) => error.kind() != std::io::ErrorKind::TimedOut,
+            StoreError::Unavailable(sqlx::Error::Protocol(_)) => true,
+            // Postgres: admin_shutdown, crash_shutdown, idle_session_timeout.
+            StoreError::Unavailable(error) => matches!(code(error).as_deref(), Some("57P01" | "57P02" | "57P05")),
+            _ => false,
+        }
+    }
+
     /// Whether the database could not write for want of room: its disk is full, or a file of it is at its limit.
     pub fn is_for_want_of_room(&self) -> bool {
         let StoreError::Unavailable(error) = self else { return false };
