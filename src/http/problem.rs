@@ -255,6 +255,17 @@ impl Problem {
         }
     }
 
+    /// What a status stands for that another layer has made.
+    fn of_status(status: StatusCode) -> Self {
+        match status {
+            StatusCode::METHOD_NOT_ALLOWED => Problem::MethodNotAllowed,
+            StatusCode::NOT_FOUND => Problem::NoSuchPath,
+            StatusCode::INTERNAL_SERVER_ERROR => Problem::Internal,
+            StatusCode::BAD_REQUEST => Problem::Malformed("a part of the path or the query cannot be read".into()),
+            other => Problem::Other(other),
+        }
+    }
+
     fn detail(&self) -> String {
         match self {
             Problem::Denied(denied) => denied.detail(),

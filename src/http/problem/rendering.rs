@@ -4,7 +4,6 @@ use super::Problem;
 use crate::http::REQUEST_ID;
 use crate::http::middleware::go_on;
 use axum::extract::Request;
-use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::response::Response;
 use std::future::Future;
@@ -23,15 +22,11 @@ fn rendered(response: Response, request_id: Option<&str>) -> Response {
         return response;
     }
     let made_here = response.extensions().get::<Problem>().cloned();
-    let problem = match (made_here, status) {
+    let problem = match made_here {
         // Complete as it is: nothing of its cause is in the log.
-        (Some(_), _) if !status.is_server_error() => return response,
-        (Some(problem), _) => problem,
-        (None, StatusCode::METHOD_NOT_ALLOWED) => Problem::MethodNotAllowed,
-        (None, StatusCode::NOT_FOUND) => Problem::NoSuchPath,
-        (None, StatusCode::INTERNAL_SERVER_ERROR) => Problem::Internal,
-        (None, StatusCode::BAD_REQUEST) => Problem::Malformed("a part of the path or the query cannot be read".into()),
-        (None, other) => Problem::Other(other),
+        Some(_) if !status.is_server_error() => return response,
+        Some(problem) => problem,
+        None => Problem::of_status(status),
     };
     problem.render(request_id)
 }

@@ -25,12 +25,22 @@ pub(in crate::store) const OUTBOX: OutboxStatements = OutboxStatements {
                     limit 1
                 )
                 union all
-                select (
-                    select o.position
-                    from outbox o indexed by outbox_by_recipient
-                    where o.state = 'pending' and (o.principal, o.host) > (r.principal, r.host)
-                    order by o.principal, o.host
-                    limit 1
+                -- One by one: of two columns compared as a pair only the first would be searched for.
+                select coalesce(
+                    (
+                        select o.position
+                        from outbox o indexed by outbox_by_recipient
+                        where o.state = 'pending' and o.principal = r.principal and o.host > r.host
+                        order by o.host
+                        limit 1
+                    ),
+                    (
+                        select o.position
+                        from outbox o indexed by outbox_by_recipient
+                        where o.state = 'pending' and o.principal > r.principal
+                        order by o.principal, o.host
+                        limit 1
+                    )
                 )
                 from recipients
                 cross join outbox r on r.position = recipients.any_one
