@@ -15,13 +15,14 @@ const SMALL: [&str; 5] = ["definitions", "meta", "run_sequence", "t", "tokens"];
 const FILLS_A_PAGE: [&str; 1] = ["list"];
 
 /// What is sorted is few, though SQLite cannot tell.
-const SORTS_FEW: [(&str, &str); 6] = [
+const SORTS_FEW: [(&str, &str); 7] = [
     ("attempts", "the page that its limit has cut"),
-    ("lost_runs", "held runs, which are no more than there are workers"),
+    ("claims.lost_runs", "held runs, which are no more than there are workers"),
     ("overlapping_scope", "those of one pipeline that have not ended"),
     ("pipeline_depths", "a row for each pipeline"),
+    ("reserve_scope", "the partitions of runs that take their numbers"),
     ("tokens.list", "tokens"),
-    ("unfinished_run", "held runs, which are no more than there are workers"),
+    ("claims.unfinished_run", "held runs, which are no more than there are workers"),
 ];
 
 #[tokio::test]
