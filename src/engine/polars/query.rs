@@ -382,10 +382,15 @@ fn parts(definition: &Definition, at: usize, aggregate: &Aggregate) -> Vec<pl::E
     match aggregate {
         Aggregate::CountRows => Vec::new(),
         Aggregate::Count(x) => vec![value(x).count().cast(pl::DataType::Int64).alias(name("count"))],
-        Aggregate::CountDistinct(x) => vec![
-            value(x).n_unique().cast(pl::DataType::Int64).alias(name("distinct")),
-            value(x).null_count().cast(pl::DataType::Int64).alias(name("nulls")),
-        ],
+        Aggregate::CountDistinct(x) => {
+            // Values of rows that are out of scope or filtered, of which there may be many, are not to be told apart.
+            let in_scope = pl::col(VERDICT).eq(lit(Verdict::InScope.code(0)));
+            let value = pl::when(in_scope).then(value(x)).otherwise(lit(pl::Null {}));
+            vec![
+                value.clone().n_unique().cast(pl::DataType::Int64).alias(name("distinct")),
+                value.null_count().cast(pl::DataType::Int64).alias(name("nulls")),
+            ]
+        }
         Aggregate::Min(x) => vec![value(x).min().alias(name("value"))],
         Aggregate::Max(x) => vec![value(x).max().alias(name("value"))],
         Aggregate::Sum(x) | Aggregate::Avg(x) => {
