@@ -100,18 +100,14 @@ pub(super) struct Reading {
 }
 
 /// Cuts a file to the row groups that may hold rows of the scope.
-pub(super) fn reading(definition: &Definition, file: &LookedAt) -> Reading {
-    let places = match file.allowed.condition() {
-        None => vec![Placed::Anywhere; file.row_groups.len()],
-        Some(_) => file.placed(definition),
-    };
+pub(super) fn reading(file: &LookedAt) -> Reading {
     let is_out = |values: &[PartitionValue]| !file.allowed.contains(values);
     let mut out = Reading::default();
     let mut offset = 0;
-    for (rows, place) in file.row_groups.iter().zip(places) {
+    for (rows, place) in file.row_groups.iter().zip(&file.placed) {
         match place {
-            Placed::In(values) if is_out(&values) => out.placed.push((values, *rows)),
-            Placed::Between(least, greatest) if is_out(&least) && is_out(&greatest) => {
+            Placed::In(values) if is_out(values) => out.placed.push((values.clone(), *rows)),
+            Placed::Between(least, greatest) if is_out(least) && is_out(greatest) => {
                 out.doubtful.push((offset, *rows));
             }
             _ => match out.stretches.last_mut() {
