@@ -467,6 +467,9 @@ pub trait RunStore: TokenStore {
     /// they were.
     async fn prune_runs(&self, kept: Duration, runs: &[RunId]) -> StoreResult<u64>;
 
+    /// Lets queued runs go that stand behind one that has ended, which nothing explains; how many there were.
+    async fn free_stranded(&self) -> StoreResult<u64>;
+
     /// Counts for metrics.
     async fn queue_depth(&self) -> StoreResult<QueueDepth>;
 

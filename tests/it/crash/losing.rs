@@ -112,6 +112,7 @@ passing_on! {
     prune_version(kept: Duration) -> bool;
     prunable(kept: Duration, after: EndedAt, limit: u32) -> Prunable;
     prune_runs(kept: Duration, runs: &[RunId]) -> u64;
+    free_stranded() -> u64;
     queue_depth() -> QueueDepth;
     claim_message(request: &MessageClaim) -> Option<Taken>;
     message_tried(position: i64, token: Uuid, tried: &Tried) -> Fenced;

@@ -280,6 +280,10 @@ impl RunStore for FaultyStore {
         unreachable!()
     }
 
+    async fn free_stranded(&self) -> StoreResult<u64> {
+        unreachable!()
+    }
+
     async fn queue_depth(&self) -> StoreResult<QueueDepth> {
         unreachable!()
     }

@@ -2,6 +2,7 @@
 
 mod backfill;
 pub(crate) mod bed;
+mod behind;
 mod claiming;
 mod ending;
 mod fencing;
@@ -14,6 +15,7 @@ mod overlapping;
 mod postgres;
 mod pruning;
 mod queues;
+mod races;
 mod reading;
 mod sqlite;
 mod submitting;
@@ -104,6 +106,12 @@ conformance! {
     }
     queues {
         queues_are_claimed_as_the_model_says,
+    }
+    behind {
+        every_run_stands_behind_the_last_one_in_its_way,
+        nobody_is_stranded_however_many_come_and_go,
+        who_stands_behind_a_run_that_has_ended_is_freed,
+        what_an_older_version_does_lets_others_go_too,
     }
     overlapping {
         a_run_that_is_not_to_wait_is_refused_for_those_in_the_way,
