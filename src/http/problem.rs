@@ -3,20 +3,20 @@
 mod denied;
 mod details;
 mod limited;
+mod rendering;
 mod unreadable;
 mod withheld;
 
 pub use denied::Denied;
 pub use details::{FieldError, ProblemDetails};
 pub use limited::{Limited, connection_refused, plain_http_refused};
+pub(super) use rendering::render_problems;
 
-use super::{Check, REQUEST_ID};
+use super::Check;
 use crate::run::{RunId, State, Unmet};
 use crate::store::UnreadableRun;
 use axum::Json;
-use axum::extract::Request;
 use axum::http::{HeaderValue, StatusCode, header};
-use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
@@ -450,35 +450,13 @@ impl IntoResponse for Problem {
     }
 }
 
-/// Makes every error answer a problem: those of the router and of other layers too, and puts the request's id in those
-/// whose cause is only in the log.
-pub(super) async fn render_problems(request: Request, next: Next) -> Response {
-    let request_id = request.headers().get(&REQUEST_ID).and_then(|id| id.to_str().ok()).map(str::to_owned);
-    let response = next.run(request).await;
-    let status = response.status();
-    if !status.is_client_error() && !status.is_server_error() {
-        return response;
-    }
-    let made_here = response.extensions().get::<Problem>().cloned();
-    let problem = match (made_here, status) {
-        // Complete as it is: nothing of its cause is in the log.
-        (Some(_), _) if !status.is_server_error() => return response,
-        (Some(problem), _) => problem,
-        (None, StatusCode::METHOD_NOT_ALLOWED) => Problem::MethodNotAllowed,
-        (None, StatusCode::NOT_FOUND) => Problem::NoSuchPath,
-        (None, StatusCode::INTERNAL_SERVER_ERROR) => Problem::Internal,
-        (None, StatusCode::BAD_REQUEST) => Problem::Malformed("a part of the path or the query cannot be read".into()),
-        (None, other) => Problem::Other(other),
-    };
-    problem.render(request_id.as_deref())
-}
-
 #[cfg(test)]
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
     use super::*;
     use axum::Router;
     use axum::body::{Body, to_bytes};
+    use axum::http::Request;
     use axum::middleware::from_fn;
     use axum::routing::get;
     use tower::ServiceExt;

@@ -87,24 +87,21 @@ pub(super) async fn submit(
     if params.flag("dry_run")? {
         return dry_run(&api, &caller, &headers, &body, wait).await;
     }
-    answer(&api, &caller, &headers, &body, wait).instrument(tracing::info_span!("submit")).await
+    answer(&api, &caller, headers, body, wait).instrument(tracing::info_span!("submit")).await
 }
 
-async fn answer(
-    api: &Api,
-    caller: &Caller,
-    headers: &HeaderMap,
-    body: &Bytes,
-    wait: Wait,
-) -> Result<Response, Problem> {
-    let request = read(headers, body)?;
-    let key = key(headers, request.idempotency_key.as_deref())?;
+async fn answer(api: &Api, caller: &Caller, headers: HeaderMap, body: Bytes, wait: Wait) -> Result<Response, Problem> {
+    let request = read(&headers, &body)?;
+    let key = key(&headers, request.idempotency_key.as_deref())?;
+    let traceparent = telemetry::traceparent(middleware::traceparent(&headers));
+    // Whoever waits is in memory without them.
+    drop((headers, body));
     check_pipeline(api, caller, &request)?;
     for _ in 0..MAX_LOOKS {
         if let Some(known) = known_key(api, caller, &key).await? {
             return replay(api, caller, &request, &known, wait).await;
         }
-        let run = new_run(api, caller, &request, &key, headers).await?;
+        let run = new_run(api, caller, &request, &key, traceparent.clone()).await?;
         match api.store.submit(&run).await? {
             Submitted::New(run) => return accepted(api, caller, *run, wait).await,
             Submitted::KeyTaken => {}
@@ -228,10 +225,10 @@ async fn new_run(
     caller: &Caller,
     request: &SubmitRequest,
     key: &IdempotencyKey,
-    headers: &HeaderMap,
+    traceparent: Option<String>,
 ) -> Result<NewRun, Problem> {
     let (definition, mut asked) = asked(api, caller, request).await?;
-    asked.traceparent = telemetry::traceparent(middleware::traceparent(headers));
+    asked.traceparent = traceparent;
     Ok(NewRun {
         id: RunId::new(),
         principal: caller.principal.clone(),
