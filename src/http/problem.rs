@@ -3,6 +3,7 @@
 mod denied;
 mod details;
 mod limited;
+mod unreadable;
 mod withheld;
 
 pub use denied::Denied;
@@ -11,6 +12,7 @@ pub use limited::{Limited, connection_refused, plain_http_refused};
 
 use super::{Check, REQUEST_ID};
 use crate::run::{RunId, State, Unmet};
+use crate::store::UnreadableRun;
 use axum::Json;
 use axum::extract::Request;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -151,6 +153,8 @@ pub enum Problem {
         /// The fields that differ.
         fields: Vec<&'static str>,
     },
+    /// What the database has of the run cannot be read.
+    UnreadableRun(Box<UnreadableRun>),
     /// Something went wrong here; the log says what.
     Internal,
     /// The database does not answer.
@@ -241,6 +245,7 @@ impl Problem {
             Problem::KeyReused { .. } => {
                 (S::UNPROCESSABLE_ENTITY, "idempotency-key-reused", "The idempotency key was used for another request")
             }
+            Problem::UnreadableRun(_) => (S::INTERNAL_SERVER_ERROR, "run-unreadable", "The run cannot be read"),
             Problem::Internal => (S::INTERNAL_SERVER_ERROR, "internal", "Something went wrong inside"),
             Problem::Unavailable => (S::SERVICE_UNAVAILABLE, "unavailable", "The database does not answer"),
             Problem::NoRoom => (S::SERVICE_UNAVAILABLE, "database-full", "The database has no room"),
@@ -321,8 +326,8 @@ impl Problem {
                 )
             }
             Problem::Limited(limited) => limited.detail(),
-            Problem::FilesUnavailable => "the log has the cause under the request id".to_owned(),
-            Problem::Internal => "the log has the cause under the request id".to_owned(),
+            Problem::UnreadableRun(run) => unreadable::detail(run),
+            Problem::FilesUnavailable | Problem::Internal => "the log has the cause under the request id".to_owned(),
             Problem::Unavailable => {
                 "whether the request was done is unknown; ask again with the same idempotency key".to_owned()
             }
@@ -362,6 +367,7 @@ impl Problem {
             Problem::NotReady(checks) => json!({ "ready": false, "checks": checks }),
             Problem::BodyTooLarge(limit) => json!({ "max_body_bytes": limit }),
             Problem::Limited(limited) => limited.members(),
+            Problem::UnreadableRun(run) => unreadable::members(run),
             Problem::KeyReused { run_id: Some(run_id), fields } => json!({ "run_id": run_id, "fields": fields }),
             _ => Value::Null,
         };
