@@ -1,7 +1,5 @@
 //! Ndjson files: of each line only the contract's fields are parsed, whatever shape the others have.
 
-mod quick;
-
 use super::batch::Rows;
 use super::csv::checked_text;
 use super::lines::{Line, Lines};
@@ -95,10 +93,6 @@ impl Ndjson {
     fn look(&mut self, line: &str) -> Result<(), String> {
         if !line.trim_start().starts_with('{') {
             return Err(format!("is no JSON object: {}", clipped(line)));
-        }
-        self.found.fill(None);
-        if quick::look(&self.root, line, &mut self.found) {
-            return Ok(());
         }
         self.found.fill(None);
         let mut json = serde_json::Deserializer::from_str(line);
