@@ -1,10 +1,30 @@
 //! What a database's error means to the caller: ask again, or not.
 
-use super::StoreError;
+use super::UnreadableRun;
 use sqlx::error::DatabaseError;
 use sqlx::migrate::MigrateError;
 use std::fmt::Display;
 use std::path::Path;
+
+/// Why the store did not do a step.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The database did not answer, or broke off: whether the step was done is unknown. Ask again.
+    #[error("the database is unreachable: {0}")]
+    Unavailable(#[source] sqlx::Error),
+    /// The database refused; asking again changes nothing.
+    #[error("the database refused: {0}")]
+    Refused(#[source] sqlx::Error),
+    /// A stored value cannot be read.
+    #[error("the database holds what this version cannot read: {0}")]
+    Corrupt(String),
+    /// The documents of a run cannot be read.
+    #[error("the run {} cannot be read: {}", .0.control.id, .0.why)]
+    UnreadableRun(Box<UnreadableRun>),
+    /// The step cannot be done by this store, in words for the operator.
+    #[error("{0}")]
+    Setup(String),
+}
 
 impl From<sqlx::Error> for StoreError {
     fn from(error: sqlx::Error) -> Self {
@@ -17,10 +37,30 @@ impl From<sqlx::Error> for StoreError {
 }
 
 impl StoreError {
+    /// What was found that cannot be read, if that is what it is.
+    pub(super) fn unreadable(&self) -> Option<&str> {
+        match self {
+            StoreError::Corrupt(why) => Some(why),
+            StoreError::UnreadableRun(run) => Some(&run.why),
+            _ => None,
+        }
+    }
+
     /// Whether the database undid the transaction for another's sake, so that doing it again at once is right.
     pub(super) fn is_conflict(&self) -> bool {
         let StoreError::Unavailable(error) = self else { return false };
         matches!(code(error).as_deref(), Some("40001" | "40P01"))
+    }
+
+    /// Whether the connection was found to lead nowhere: the server ended it, or went away.
+    pub(super) fn is_broken_connection(&self) -> bool {
+        match self {
+            StoreError::Unavailable(sqlx::Error::Io(error)) => error.kind() != std::io::ErrorKind::TimedOut,
+            StoreError::Unavailable(sqlx::Error::Protocol(_)) => true,
+            // Postgres: admin_shutdown, crash_shutdown, idle_session_timeout.
+            StoreError::Unavailable(error) => matches!(code(error).as_deref(), Some("57P01" | "57P02" | "57P05")),
+            _ => false,
+        }
     }
 
     /// Whether the database could not write for want of room: its disk is full, or a file of it is at its limit.

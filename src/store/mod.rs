@@ -28,8 +28,10 @@ mod statements;
 mod steps;
 mod tokens;
 mod tx;
+mod unreadable;
 mod whole;
 
+pub use error::StoreError;
 pub use filter::{AsOf, Listing, PartitionFilter, RunFilter};
 pub use glance::Glance;
 pub use outbox::{Message, MessageClaim, OutboxDepth, Recipient, Taken, Then, Tried, UnreadableMessage, Waiting};
@@ -38,6 +40,7 @@ pub use prune::{EndedAt, Prunable, PrunableRun};
 pub use sqlite::{Clock, SqliteOptions, SqliteStore};
 pub use steps::FENCED_STEPS;
 pub use tokens::{NewToken, TokenStore, Tokens};
+pub use unreadable::{RunControl, UnreadableRun};
 
 use crate::partition::PartitionKey;
 use crate::run::{
@@ -50,23 +53,6 @@ use chrono::{DateTime, Utc};
 use std::time::Duration;
 use tokio::sync::broadcast;
 use uuid::Uuid;
-
-/// Why the store did not do a step.
-#[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    /// The database did not answer, or broke off: whether the step was done is unknown. Ask again.
-    #[error("the database is unreachable: {0}")]
-    Unavailable(#[source] sqlx::Error),
-    /// The database refused; asking again changes nothing.
-    #[error("the database refused: {0}")]
-    Refused(#[source] sqlx::Error),
-    /// A stored value cannot be read.
-    #[error("the database holds what this version cannot read: {0}")]
-    Corrupt(String),
-    /// The step cannot be done by this store, in words for the operator.
-    #[error("{0}")]
-    Setup(String),
-}
 
 /// A result of the store.
 pub type StoreResult<T> = Result<T, StoreError>;
@@ -378,7 +364,7 @@ pub trait RunStore: TokenStore {
     /// Where these runs are, those that there are in any order: what changes of a run before it ends, and little of it.
     async fn glances(&self, ids: &[RunId]) -> StoreResult<Vec<Glance>>;
 
-    /// One run, with its last attempts.
+    /// One run, with its last attempts. Where its documents cannot be read the error says what can be told of it.
     async fn get(&self, id: RunId) -> StoreResult<Option<Run>>;
 
     /// Summaries, newest first; up to `limit`.
@@ -492,7 +478,7 @@ pub trait RunStore: TokenStore {
     async fn claim_message(&self, request: &MessageClaim) -> StoreResult<Option<Taken>>;
 
     /// Notes how a try with a message that is in hand ended. Nothing of it changes the run.
-    async fn message_tried(&self, id: Uuid, token: Uuid, tried: &Tried) -> StoreResult<Fenced>;
+    async fn message_tried(&self, position: i64, token: Uuid, tried: &Tried) -> StoreResult<Fenced>;
 
     /// Counts of messages that were not delivered, for metrics.
     async fn outbox_depth(&self) -> StoreResult<OutboxDepth>;

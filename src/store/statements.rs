@@ -212,14 +212,17 @@ pub(super) struct SumStatements {
 pub(super) struct OutboxStatements {
     /// What is told of a run, and who is told. 1 run.
     pub(super) told: &'static str,
-    /// 1 id, 2 run, 3 kind, 4 URL or null, 5 host, 6 event, 7 notice, 8 now.
+    /// 1 id, 2 run, 3 kind, 4 URL or null, 5 host, 6 event, 7 notice, 8 now, 9 principal.
     pub(super) insert_message: &'static str,
-    /// The message that has been due longest; of the lineage of a run the first one that is pending. 1 now, 2 when it is due
+    /// The message that has been due longest; of the lineage of a run the first one that is pending. It is looked for among the first
+    /// ones of each principal and host, so that a backlog of some is not walked through for the others. 1 now, 2 when it is due
     /// again, 3 token, 4 list of kinds, 5 list of hosts to pass over, 6 list of principals whose webhooks are passed over.
     pub(super) claim_message: &'static str,
-    /// Unless somebody else has it in hand. 1 id, 2 token, 3 state, 4 due, 5 status, 6 error, 7 now.
+    /// Unless somebody else has it in hand. 1 position, 2 token, 3 state, 4 due, 5 status, 6 error, 7 now.
     pub(super) save_try: &'static str,
-    /// The same, where it is lineage. 1 id, 2 token.
+    /// What waits for a message of a run's lineage is due no sooner than it. 1 position, 2 due.
+    pub(super) put_off_later_lineage: &'static str,
+    /// The same as `save_try`, where it is lineage that was told. 1 position, 2 token.
     pub(super) drop_told_lineage: &'static str,
     /// Of each kind those that are pending and those that were given up.
     pub(super) outbox_depth: &'static str,

@@ -15,6 +15,10 @@ impl From<StoreError> for Problem {
                 tracing::warn!(error = %cause, "the database did not answer a request");
                 Problem::Unavailable
             }
+            StoreError::UnreadableRun(run) => {
+                tracing::error!(run.id = %run.control.id, why = run.why, "a run cannot be shown");
+                Problem::UnreadableRun(run)
+            }
             other => {
                 tracing::error!(error = %other, "the database could not serve a request");
                 Problem::Internal

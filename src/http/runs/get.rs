@@ -5,7 +5,7 @@ use super::{check_seen, parse_id};
 use crate::http::params::Params;
 use crate::http::problem::{Problem, ProblemDetails};
 use crate::http::wire::RunView;
-use crate::http::{Api, Caller};
+use crate::http::{Api, Caller, answer};
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
@@ -41,6 +41,7 @@ pub(super) async fn get(
 ) -> Result<Response, Problem> {
     params.only(&["wait"])?;
     let wait = Wait::asked(&params, &headers, &api.limits)?;
+    let headers = answer::conditions(headers);
     let id = parse_id(&id)?;
     check_seen(&api, &caller, id).await?;
     let _place = wait.place(&api, &caller)?;

@@ -19,7 +19,7 @@ use super::problem::{Denied, Limited, Problem};
 use super::{Api, Caller};
 use crate::pipeline::Definition;
 use crate::run::{Mode, Principal, Run, RunId};
-use crate::store::StoredDefinition;
+use crate::store::{RunControl, StoreError, StoredDefinition, UnreadableRun};
 use axum::http::HeaderValue;
 use utoipa_axum::{router::OpenApiRouter, routes};
 use uuid::Uuid;
@@ -37,14 +37,14 @@ fn location(run: RunId) -> Option<HeaderValue> {
     HeaderValue::from_str(&format!("/runs/{run}")).ok()
 }
 
-/// The run of this id, or a 404, also where its pipeline is none of the caller's.
-async fn find(api: &Api, caller: &Caller, id: RunId) -> Result<Run, Problem> {
-    let run = stored_run(api, id).await?;
+/// The run of this id, or a 404, also where its pipeline is none of the caller's. What is in its documents does not matter.
+async fn find(api: &Api, caller: &Caller, id: RunId) -> Result<RunControl, Problem> {
+    let run = control(api, id).await?;
     if caller.sees(&run.pipeline) { Ok(run) } else { Err(Problem::NoSuchRun(id.to_string())) }
 }
 
 /// The same, where the caller may cancel and retry it.
-async fn find_to_change(api: &Api, caller: &Caller, id: RunId) -> Result<Run, Problem> {
+async fn find_to_change(api: &Api, caller: &Caller, id: RunId) -> Result<RunControl, Problem> {
     let run = find(api, caller, id).await?;
     match caller.may_change(&run.principal) {
         true => Ok(run),
@@ -66,6 +66,24 @@ async fn stored_run(api: &Api, id: RunId) -> Result<Run, Problem> {
     api.store.get(id).await?.ok_or_else(|| Problem::NoSuchRun(id.to_string()))
 }
 
+/// What of a run can be told also where its documents cannot be read.
+async fn control(api: &Api, id: RunId) -> Result<RunControl, Problem> {
+    match api.store.get(id).await {
+        Err(StoreError::UnreadableRun(run)) => Ok(run.control),
+        found => Ok(found?.ok_or_else(|| Problem::NoSuchRun(id.to_string()))?.into()),
+    }
+}
+
+/// Why a step with a run was not done: where what is kept of the run could not be read, which run that is.
+fn not_done(error: StoreError, run: &RunControl) -> Problem {
+    match error {
+        StoreError::Corrupt(why) => {
+            StoreError::UnreadableRun(Box::new(UnreadableRun { control: run.clone(), why })).into()
+        }
+        other => other.into(),
+    }
+}
+
 /// The id that a text is; what is no id is no run.
 fn parse_id(id: &str) -> Result<RunId, Problem> {
     Uuid::try_parse(id).map(RunId).map_err(|_| Problem::NoSuchRun(id.to_owned()))
@@ -80,7 +98,7 @@ fn stored(definition: &Definition) -> StoredDefinition {
 }
 
 /// The definition that a retry takes: the current one, if it still has what the run names.
-async fn definition_for_retry(api: &Api, caller: &Caller, run: &Run) -> Result<StoredDefinition, Problem> {
+async fn definition_for_retry(api: &Api, caller: &Caller, run: &RunControl) -> Result<StoredDefinition, Problem> {
     let changed = |detail| Problem::DefinitionChanged { run_id: run.id, detail };
     let Some(definition) = api.definition(&run.pipeline) else {
         let known = api.pipeline_names(caller).join(", ");
@@ -89,10 +107,10 @@ async fn definition_for_retry(api: &Api, caller: &Caller, run: &Run) -> Result<S
     // A full run makes its partitions anew; those listed are an earlier attempt's.
     let named = if run.mode == Mode::Full { &[] } else { run.partitions.as_slice() };
     for partition in named {
-        definition.partition.parse_key(partition.partition.as_str()).map_err(|error| {
+        definition.partition.parse_key(partition.as_str()).map_err(|error| {
             changed(format!(
-                "{} is no partition of the pipeline {} as it is now: {error}; submit a new run under a new key",
-                partition.partition, run.pipeline
+                "{partition} is no partition of the pipeline {} as it is now: {error}; submit a new run under a new key",
+                run.pipeline
             ))
         })?;
     }

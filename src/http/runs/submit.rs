@@ -4,14 +4,14 @@ use super::ask::{IfFailed, SubmitRequest};
 use super::change::log_retry;
 use super::shown::Shown;
 use super::wait::Wait;
-use super::{definition_for_retry, layout, location, plan, stored, stored_run, too_many_queued};
+use super::{control, definition_for_retry, layout, location, not_done, plan, stored, stored_run, too_many_queued};
 use crate::http::params::Params;
 use crate::http::problem::{FieldError, Problem, ProblemDetails};
 use crate::http::wire::{RunOrPlan, RunView};
 use crate::http::{Api, Caller, IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED, body, middleware};
 use crate::pipeline::{self, Definition};
 use crate::run::{Asked, Audience, IdempotencyKey, Mode, Run, RunId, State as RunState};
-use crate::store::{KnownKey, NewRun, Retried, StoredDefinition, Submitted};
+use crate::store::{KnownKey, NewRun, Retried, RunFilter, StoreError, StoredDefinition, Submitted};
 use crate::telemetry;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -87,24 +87,21 @@ pub(super) async fn submit(
     if params.flag("dry_run")? {
         return dry_run(&api, &caller, &headers, &body, wait).await;
     }
-    answer(&api, &caller, &headers, &body, wait).instrument(tracing::info_span!("submit")).await
+    answer(&api, &caller, headers, body, wait).instrument(tracing::info_span!("submit")).await
 }
 
-async fn answer(
-    api: &Api,
-    caller: &Caller,
-    headers: &HeaderMap,
-    body: &Bytes,
-    wait: Wait,
-) -> Result<Response, Problem> {
-    let request = read(headers, body)?;
-    let key = key(headers, request.idempotency_key.as_deref())?;
+async fn answer(api: &Api, caller: &Caller, headers: HeaderMap, body: Bytes, wait: Wait) -> Result<Response, Problem> {
+    let request = read(&headers, &body)?;
+    let key = key(&headers, request.idempotency_key.as_deref())?;
+    let traceparent = telemetry::traceparent(middleware::traceparent(&headers));
+    // Whoever waits is in memory without them.
+    drop((headers, body));
     check_pipeline(api, caller, &request)?;
     for _ in 0..MAX_LOOKS {
-        if let Some(known) = api.store.known_key(&caller.principal, &key).await? {
+        if let Some(known) = known_key(api, caller, &key).await? {
             return replay(api, caller, &request, &known, wait).await;
         }
-        let run = new_run(api, caller, &request, &key, headers).await?;
+        let run = new_run(api, caller, &request, &key, traceparent.clone()).await?;
         match api.store.submit(&run).await? {
             Submitted::New(run) => return accepted(api, caller, *run, wait).await,
             Submitted::KeyTaken => {}
@@ -129,7 +126,7 @@ async fn dry_run(
     let request = SubmitRequest { if_failed: None, ..request };
     check_pipeline(api, caller, &request)?;
     let known = match key(headers, request.idempotency_key.as_deref()) {
-        Ok(key) => api.store.known_key(&caller.principal, &key).await?,
+        Ok(key) => known_key(api, caller, &key).await?,
         Err(Problem::MissingKey) => None,
         Err(problem) => return Err(problem),
     };
@@ -138,6 +135,21 @@ async fn dry_run(
     }
     let (definition, asked) = asked(api, caller, &request).await?;
     plan::show(api, &definition, &asked).await
+}
+
+/// What is known of the caller's key. Where its first request cannot be read, the problem names the run.
+async fn known_key(api: &Api, caller: &Caller, key: &IdempotencyKey) -> Result<Option<KnownKey>, Problem> {
+    let error = match api.store.known_key(&caller.principal, key).await {
+        Err(error @ StoreError::Corrupt(_)) => error,
+        known => return Ok(known?),
+    };
+    let of_key = (caller.principal.clone(), key.clone());
+    let runs = api.store.list(&RunFilter { idempotency_key: Some(of_key), limit: 1, ..RunFilter::default() }).await?;
+    let Some(run) = runs.first() else { return Err(error.into()) };
+    match caller.sees(&run.pipeline) {
+        true => Err(not_done(error, &control(api, run.id).await?)),
+        false => Err(Problem::KeyReused { run_id: None, fields: Vec::new() }),
+    }
 }
 
 fn read(headers: &HeaderMap, body: &Bytes) -> Result<SubmitRequest, Problem> {
@@ -213,10 +225,10 @@ async fn new_run(
     caller: &Caller,
     request: &SubmitRequest,
     key: &IdempotencyKey,
-    headers: &HeaderMap,
+    traceparent: Option<String>,
 ) -> Result<NewRun, Problem> {
     let (definition, mut asked) = asked(api, caller, request).await?;
-    asked.traceparent = telemetry::traceparent(middleware::traceparent(headers));
+    asked.traceparent = traceparent;
     Ok(NewRun {
         id: RunId::new(),
         principal: caller.principal.clone(),
@@ -243,12 +255,10 @@ async fn replay(
     if !fields.is_empty() {
         return Err(Problem::KeyReused { run_id: Some(known.run_id), fields });
     }
-    let mut run = stored_run(api, known.run_id).await?;
-    let again = request.if_failed.unwrap_or_default() == IfFailed::Retry;
-    if again && matches!(run.state, RunState::Failed | RunState::Cancelled) {
-        retry(api, caller, &run, request.if_attempt).await?;
-        run = stored_run(api, known.run_id).await?;
+    if request.if_failed.unwrap_or_default() == IfFailed::Retry {
+        retry_if_failed(api, caller, known.run_id, request.if_attempt).await?;
     }
+    let run = stored_run(api, known.run_id).await?;
     let shown = match wait.is_none() || run.state.is_ended() {
         true => Arc::new(Shown::of(&run)?),
         false => wait.for_end(api, run.id).await?,
@@ -262,17 +272,19 @@ async fn replay(
     Ok(response)
 }
 
-/// Queues the run again, unless somebody else did since it was looked at, or its last attempt is another than the one asked
-/// about.
-async fn retry(api: &Api, caller: &Caller, run: &Run, if_attempt: Option<u32>) -> Result<(), Problem> {
-    let last_attempt = run.attempts.last().map_or(0, |attempt| attempt.number);
-    if if_attempt.is_some_and(|asked| asked != last_attempt) {
+/// Queues a failed or cancelled run again, unless somebody else did since it was looked at, or its last attempt is another than the
+/// one asked about.
+async fn retry_if_failed(api: &Api, caller: &Caller, id: RunId, if_attempt: Option<u32>) -> Result<(), Problem> {
+    let run = control(api, id).await?;
+    let is_another = if_attempt.is_some_and(|asked| asked != run.last_attempt);
+    if is_another || !matches!(run.state, RunState::Failed | RunState::Cancelled) {
         return Ok(());
     }
-    let definition = definition_for_retry(api, caller, run).await?;
-    match api.store.retry(run.id, Some(last_attempt), &definition).await? {
+    let definition = definition_for_retry(api, caller, &run).await?;
+    let retried = api.store.retry(run.id, Some(run.last_attempt), &definition).await;
+    match retried.map_err(|error| not_done(error, &run))? {
         Retried::Queued => {
-            log_retry(caller, run);
+            log_retry(caller, &run);
             Ok(())
         }
         Retried::NotAllowed { .. } => Ok(()),

@@ -25,8 +25,8 @@ use sqlx::migrate::Migrator;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{Connection, PgConnection, PgPool};
 use std::str::FromStr;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -52,7 +52,8 @@ pub struct PostgresOptions {
     pub acquire_timeout: Duration,
     /// How long one statement may take, before the database is unavailable.
     pub statement_timeout: Duration,
-    /// How long a connection may lie idle and be used without a look whether it still leads to the server.
+    /// How long a connection may lie idle and be used without a look whether it still leads to the server, as long as none was
+    /// found broken since.
     pub trusted_idle: Duration,
     /// The most queued runs of one principal; none for no limit.
     pub max_queued_runs: Option<u32>,
@@ -73,6 +74,7 @@ impl Default for PostgresOptions {
 /// The store in Postgres.
 pub struct PostgresStore {
     pool: PgPool,
+    broken: Broken,
     server: Arc<Server>,
     max_queued_runs: Option<u32>,
     bus: Bus,
@@ -101,12 +103,15 @@ impl PostgresStore {
             ("plan_cache_mode", "force_custom_plan".to_owned()),
         ]);
         let (alive, trusted) = (ALIVE.min(options.acquire_timeout / 2), options.trusted_idle);
+        let broken = Broken::default();
+        let found = broken.clone();
         let pool = PgPoolOptions::new()
             .max_connections(options.max_connections)
             .acquire_timeout(options.acquire_timeout)
             .test_before_acquire(false)
             .before_acquire(move |connection, lay| {
-                Box::pin(async move { Ok(lay.idle_for < trusted || is_alive(connection, alive).await?) })
+                let is_trusted = lay.idle_for < trusted.min(found.ago());
+                Box::pin(async move { Ok(is_trusted || is_alive(connection, alive).await?) })
             });
         let pool = pool.connect_with(limited).await?;
         let (others, payloads) = mpsc::channel(tell::CAPACITY);
@@ -114,7 +119,7 @@ impl PostgresStore {
         let listener = tokio::spawn(listen::forward(connect.clone(), bus.clone()));
         let teller = tokio::spawn(tell::tell(pool.clone(), payloads));
         let server = Arc::new(Server { connect, limit: options.statement_timeout + GRACE });
-        Ok(Self { pool, server, max_queued_runs: options.max_queued_runs, bus, listener, teller })
+        Ok(Self { pool, broken, server, max_queued_runs: options.max_queued_runs, bus, listener, teller })
     }
 
     /// Applies the migrations, under a lock of the database; without a limit of time, since a later one may have much to
@@ -157,6 +162,22 @@ impl PostgresStore {
     }
 }
 
+/// When a connection was last found broken.
+#[derive(Debug, Clone, Default)]
+struct Broken(Arc<Mutex<Option<Instant>>>);
+
+impl Broken {
+    /// How long it is since; without end where none was.
+    fn ago(&self) -> Duration {
+        let last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        last.map_or(Duration::MAX, |last| last.elapsed())
+    }
+
+    fn now(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+}
+
 /// An error closes the connection, and the pool opens another one.
 async fn is_alive(connection: &mut PgConnection, within: Duration) -> Result<bool, sqlx::Error> {
     match tokio::time::timeout(within, connection.ping()).await {
@@ -192,6 +213,10 @@ impl Database for PostgresStore {
             tx.execute(begin, Vec::new()).await?;
         }
         Ok(tx)
+    }
+
+    fn distrust(&self) {
+        self.broken.now();
     }
 
     fn bus(&self) -> &Bus {

@@ -2,9 +2,10 @@
 
 use super::attempt::{close, queued_again};
 use super::{due, ended, lock, outbox, read, save};
-use crate::run::{AttemptOutcome, FailureClass, RunError, RunId, State};
+use crate::run::{AttemptOutcome, RunId, State};
 use crate::store::head::Head;
 use crate::store::tx::{Tx, json, values};
+use crate::store::unreadable::run_unreadable;
 use crate::store::{Change, ClaimRequest, Claimed, DecidedRun, Ended, StoreError, StoreResult, rows, schema};
 use chrono::{DateTime, TimeDelta, Utc};
 use sqlx::migrate::Migrator;
@@ -181,7 +182,7 @@ async fn start(
 /// decided cannot fail, so a committing run is put off.
 pub(super) async fn give_up_unreadable(tx: &mut Tx, id: RunId, why: &str) -> StoreResult<()> {
     let now = tx.now().await?;
-    let error = RunError::new(FailureClass::Service, "run-unreadable", "The run cannot be read", why.to_owned());
+    let error = run_unreadable(why.to_owned());
     if let Some(row) = tx.optional(tx.sql.fail_unreadable, values![id, now, json(&error)?]).await? {
         ended(tx, row.text("pipeline")?, State::Failed);
         close(tx, id, now, AttemptOutcome::Failed, Some(&error)).await?;

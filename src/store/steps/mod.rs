@@ -40,7 +40,7 @@ use uuid::Uuid;
 /// What a transaction is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Access {
-    /// One statement, which is a transaction by itself.
+    /// One statement, which is a transaction by itself and gives the same when it is repeated.
     Statement,
     /// One snapshot, nothing written.
     Read,
@@ -53,6 +53,9 @@ pub(super) enum Access {
 pub(super) trait Database: Send + Sync {
     /// Opens a transaction.
     async fn begin(&self, access: Access) -> StoreResult<Tx>;
+
+    /// A connection was found broken: others that lay idle since before are not to be trusted.
+    fn distrust(&self) {}
 
     /// Where changes are told.
     fn bus(&self) -> &Bus;
@@ -69,14 +72,17 @@ pub(super) trait Database: Send + Sync {
 /// How often a step is done again that the database undid for another transaction's sake.
 const CONFLICT_RETRIES: u32 = 5;
 
-/// Runs one step in one transaction, again where the database undid it for another's sake.
+/// Runs one step in one transaction, again where the database undid it for another's sake, and once more where it turns out
+/// that the connection was broken and that nothing is lost by it: a single statement is one that may be repeated.
 macro_rules! step {
     ($store:expr, $access:ident, |$tx:ident| $step:expr) => {{
-        let mut tries = 0;
+        let (mut tries, mut broken) = (0, false);
         loop {
             let counted = counted::Transaction::begins(Access::$access);
+            let mut repeatable = true;
             let done = match $store.begin(Access::$access).await {
                 Ok(mut transaction) => {
+                    repeatable = Access::$access != Access::Write;
                     let $tx = &mut transaction;
                     match $step.await {
                         Ok(answer) => transaction.commit().await.map(|()| answer),
@@ -88,6 +94,10 @@ macro_rules! step {
             counted.ended(done.as_ref().err());
             match done {
                 Err(error) if error.is_conflict() && tries < CONFLICT_RETRIES => tries += 1,
+                Err(error) if error.is_broken_connection() && repeatable && !broken => {
+                    $store.distrust();
+                    broken = true;
+                }
                 done => break done,
             }
         }
@@ -147,13 +157,14 @@ impl<D: Database> RunStore for D {
         let mut given_up = 0;
         loop {
             let mut reading = None;
-            match (claim_readable(self, request, &mut reading).await, reading) {
-                (Err(StoreError::Corrupt(why)), Some(id)) if given_up < MAX_GIVEN_UP => {
+            let answer = claim_readable(self, request, &mut reading).await;
+            match (answer.as_ref().err().and_then(StoreError::unreadable), reading) {
+                (Some(why), Some(id)) if given_up < MAX_GIVEN_UP => {
                     tracing::error!(run.id = %id, why, "the run cannot be read, it is given up");
-                    step!(self, Write, |tx| claim::give_up_unreadable(tx, id, &why))?;
+                    step!(self, Write, |tx| claim::give_up_unreadable(tx, id, why))?;
                     given_up += 1;
                 }
-                (answer, _) => return answer,
+                _ => return answer,
             }
         }
     }
@@ -275,8 +286,8 @@ impl<D: Database> RunStore for D {
         step!(self, Write, |tx| outbox::claim(tx, request))
     }
 
-    async fn message_tried(&self, id: Uuid, token: Uuid, tried: &Tried) -> StoreResult<Fenced> {
-        step!(self, Write, |tx| outbox::tried(tx, id, token, tried))
+    async fn message_tried(&self, position: i64, token: Uuid, tried: &Tried) -> StoreResult<Fenced> {
+        step!(self, Write, |tx| outbox::tried(tx, position, token, tried))
     }
 
     async fn outbox_depth(&self) -> StoreResult<OutboxDepth> {

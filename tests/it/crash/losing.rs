@@ -115,7 +115,7 @@ passing_on! {
     free_stranded() -> u64;
     queue_depth() -> QueueDepth;
     claim_message(request: &MessageClaim) -> Option<Taken>;
-    message_tried(id: Uuid, token: Uuid, tried: &Tried) -> Fenced;
+    message_tried(position: i64, token: Uuid, tried: &Tried) -> Fenced;
     outbox_depth() -> OutboxDepth;
 }
 

@@ -292,7 +292,7 @@ impl RunStore for FaultyStore {
         unreachable!()
     }
 
-    async fn message_tried(&self, _: Uuid, _: Uuid, _: &Tried) -> StoreResult<Fenced> {
+    async fn message_tried(&self, _: i64, _: Uuid, _: &Tried) -> StoreResult<Fenced> {
         unreachable!()
     }
 

@@ -143,6 +143,24 @@ impl Bed {
         }
     }
 
+    /// Copies the only message of a run so many times, as a server of the version before would write it, due just after it.
+    pub(crate) async fn copy_message(&self, run: refrain::run::RunId, times: u32) {
+        let (id, moment) = match &self.database {
+            Database::Sqlite { .. } => {
+                let hex = |bytes: u32| format!("lower(hex(randomblob({bytes})))");
+                ([4, 2, 2, 2, 6].map(hex).join(" || '-' || "), "1")
+            }
+            Database::Postgres(_) => ("gen_random_uuid()".to_owned(), "interval '1 microsecond'"),
+        };
+        let copy = format!(
+            "insert into outbox (id, run_id, kind, url, host, event, notice, created_at, due_at)
+             with recursive n(i) as (select 1 union all select i + 1 from n where i < {times})
+             select {id}, run_id, kind, url, host, event, notice, created_at, due_at + {moment}
+             from n cross join outbox where run_id = '{run}'"
+        );
+        self.past_the_store(AssertSqlSafe(copy)).await.unwrap();
+    }
+
     /// Runs a statement past the store, as no step would.
     pub(crate) async fn past_the_store(&self, statement: impl SqlSafeStr) -> Result<(), sqlx::Error> {
         match &self.database {

@@ -24,6 +24,7 @@ mod telling;
 mod tokens;
 mod trips;
 mod turns;
+mod unreadable;
 mod waiting;
 
 /// Makes each case a test on both databases.
@@ -82,6 +83,10 @@ conformance! {
         claimers_at_once_never_hold_overlapping_runs,
         numbers_become_visible_in_order,
         a_failed_run_is_not_claimed,
+    }
+    unreadable {
+        a_run_whose_documents_cannot_be_read_says_what_can,
+        a_document_that_cannot_be_read_is_told_with_its_place,
     }
     turns {
         principals_take_turns,
@@ -188,6 +193,9 @@ conformance! {
         what_fails_a_run_is_told_as_lineage,
         nobody_is_told_of_what_nobody_asked_to_be_told_of,
         a_message_that_cannot_be_read_is_tried_as_others_are,
+        a_long_backlog_delays_no_other_message,
+        a_message_that_does_not_say_whose_it_is_is_its_runs_principals,
+        lineage_is_put_off_with_what_it_waits_for,
         webhooks_of_busy_principals_are_passed_over,
     }
     tokens {

@@ -4,7 +4,7 @@ use super::bed::PostgresDatabase;
 use super::make::{claim_request, definition, request, submit};
 use crate::proxy::{Network, Proxy};
 use refrain::run::OnOverlap;
-use refrain::store::{Cancelled, EndedAt, PostgresOptions, PostgresStore, RunStore, StoreError, Submitted};
+use refrain::store::{Cancelled, EndedAt, PostgresOptions, PostgresStore, RunFilter, RunStore, StoreError, Submitted};
 use secrecy::ExposeSecret;
 use sqlx::{Connection, PgConnection};
 use std::time::{Duration, Instant};
@@ -214,6 +214,36 @@ async fn connections_that_lead_nowhere_cost_no_step() {
     for _ in 0..4 {
         store.ping().await.unwrap();
     }
+    drop(store);
+    database.drop().await;
+}
+
+/// The server ends all connections, as it does when it starts anew or is restored: what is asked just afterwards meets those that
+/// were used just before, and none of it fails.
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_that_the_server_ended_cost_no_step() {
+    let database = PostgresDatabase::create().await;
+    let store = PostgresStore::connect(&database.url(), PostgresOptions::default()).await.unwrap();
+    store.migrate().await.unwrap();
+    let run = submit(&store, &request("trips", "a", &["p=1"])).await;
+    let mut other = PgConnection::connect_with(&database.options).await.unwrap();
+    let mut end_all = async || {
+        let at_once = futures::future::join_all((0..6).map(|_| store.ping())).await;
+        assert!(at_once.iter().all(Result::is_ok), "{at_once:?}");
+        let end = "select pg_terminate_backend(pid, 10000) from pg_stat_activity
+            where datname = current_database() and application_name = 'refrain'";
+        let ended: Vec<bool> = sqlx::query_scalar(end).fetch_all(&mut other).await.unwrap();
+        assert!(ended.len() > 3 && ended.iter().all(|ended| *ended), "{ended:?}");
+    };
+    end_all().await;
+    assert_eq!(store.get(run.id).await.unwrap(), Some(run.clone()), "one statement");
+    end_all().await;
+    assert_eq!(store.list(&RunFilter { limit: 10, ..RunFilter::default() }).await.unwrap().len(), 1, "a snapshot");
+    end_all().await;
+    submit(&store, &request("trips", "b", &["p=1"])).await;
+    end_all().await;
+    assert!(matches!(store.cancel(run.id).await.unwrap(), Cancelled::Now), "a transaction that writes");
+    other.close().await.unwrap();
     drop(store);
     database.drop().await;
 }
