@@ -101,6 +101,8 @@ impl PostgresStore {
             ("idle_in_transaction_session_timeout", format!("{IDLE_IN_TRANSACTION_SECONDS}s")),
             // The filters of listings are worth a plan of their own.
             ("plan_cache_mode", "force_custom_plan".to_owned()),
+            // No statement here takes as long as it would take to compile one.
+            ("jit", "off".to_owned()),
         ]);
         let (alive, trusted) = (ALIVE.min(options.acquire_timeout / 2), options.trusted_idle);
         let broken = Broken::default();
