@@ -1,7 +1,7 @@
 //! What surrounds every handler.
 
 use super::problem::{Problem, render_problems};
-use super::{Api, REQUEST_ID, admission, body};
+use super::{REQUEST_ID, Server, admission, body};
 use crate::telemetry::{self, InUse, METRIC_REQUEST_SECONDS, METRIC_REQUESTS, METRIC_REQUESTS_IN_FLIGHT};
 use axum::Router;
 use axum::body::Body;
@@ -24,7 +24,7 @@ use tracing::Level;
 const WAITING: [(Method, &str); 2] = [(Method::GET, "/runs/{id}"), (Method::POST, "/runs")];
 
 /// Wraps the routes; the first layer is the outermost.
-pub(super) fn around(routes: Router<Api>, api: &Api) -> Router<Api> {
+pub(super) fn around(routes: Router<Server>, server: &Server) -> Router<Server> {
     routes.layer(
         ServiceBuilder::new()
             // An id first, so that everything below can name the request.
@@ -48,13 +48,13 @@ pub(super) fn around(routes: Router<Api>, api: &Api) -> Router<Api> {
             .layer(from_fn(render_problems))
             .layer(CatchPanicLayer::custom(on_panic))
             // Outside the body, which has a time limit of its own inside the same bound.
-            .layer(from_fn_with_state(api.clone(), limit_time))
+            .layer(from_fn_with_state(server.clone(), limit_time))
             // Before the body, which nobody is to send in vain; and inside whatever counts and limits all requests.
-            .layer(from_fn_with_state(api.clone(), admission::admit))
+            .layer(from_fn_with_state(server.clone(), admission::admit))
             // Handlers find the whole body, or are not called.
-            .layer(from_fn_with_state(api.clone(), take_body))
+            .layer(from_fn_with_state(server.clone(), take_body))
             // Innermost: what was asked is done by now, whether the client will hear of it or not.
-            .layer(from_fn_with_state(api.clone(), before_answering)),
+            .layer(from_fn_with_state(server.clone(), before_answering)),
     )
 }
 
@@ -165,7 +165,7 @@ fn on_panic(panic: Box<dyn Any + Send + 'static>) -> Response {
     Problem::Internal.into_response()
 }
 
-async fn limit_time(State(api): State<Api>, request: Request, next: Next) -> Response {
+async fn limit_time(State(api): State<Server>, request: Request, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>();
     let waits = WAITING.iter().any(|(m, path)| request.method() == m && route.is_some_and(|r| r.as_str() == *path));
     let wait = if waits { u64::from(api.limits.max_wait_seconds) } else { 0 };
@@ -181,7 +181,7 @@ async fn limit_time(State(api): State<Api>, request: Request, next: Next) -> Res
 }
 
 /// A named step before each answer but those to who keeps the service running.
-async fn before_answering(State(api): State<Api>, request: Request, next: Next) -> Response {
+async fn before_answering(State(api): State<Server>, request: Request, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
     let is_work = route.is_some_and(|route| route.starts_with("/runs") || route.starts_with("/pipelines"));
     let response = next.run(request).await;
@@ -191,7 +191,7 @@ async fn before_answering(State(api): State<Api>, request: Request, next: Next) 
     }
 }
 
-async fn take_body(State(api): State<Api>, request: Request, next: Next) -> Response {
+async fn take_body(State(api): State<Server>, request: Request, next: Next) -> Response {
     match body::read(request, &api.limits).await {
         Ok(request) => next.run(request.map(Body::from)).await,
         Err(refused) => {

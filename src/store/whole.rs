@@ -2,10 +2,11 @@
 
 use super::rows::{definition_hash, idempotency_key, mode, run_id, state};
 use super::tx::{Row, unreadable};
-use super::{StoreError, StoreResult};
+use super::{KnownKey, StoreError, StoreResult};
 use crate::partition::PartitionKey;
 use crate::run::{
-    Attempt, AttemptOutcome, Base, Delivery, DeliveryState, Outcome, Principal, Run, RunId, RunPartition,
+    Attempt, AttemptOutcome, Base, DefinitionHash, Delivery, DeliveryState, Fingerprint, Outcome, Principal, Run,
+    RunId, RunPartition,
 };
 use chrono::{DateTime, Utc};
 use serde::Deserialize;
@@ -78,6 +79,12 @@ pub(super) fn run(row: &Row) -> StoreResult<Run> {
         due_at: row.time("due_at")?,
         deliveries: deliveries(row)?,
     })
+}
+
+/// A key with the whole run that is known under it.
+pub(super) fn known_key(row: &Row) -> StoreResult<KnownKey> {
+    let accepted_with = DefinitionHash(row.text("accepted_with")?);
+    Ok(KnownKey { run: run(row)?, fingerprint: Fingerprint(row.text("fingerprint")?), accepted_with })
 }
 
 fn list<T: DeserializeOwned + Send + Unpin + 'static>(row: &Row, column: &'static str) -> StoreResult<Vec<T>> {

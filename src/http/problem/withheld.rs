@@ -6,6 +6,12 @@ use crate::store::StoreError;
 
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
+        Self::from(&error)
+    }
+}
+
+impl From<&StoreError> for Problem {
+    fn from(error: &StoreError) -> Self {
         match error {
             full if full.is_for_want_of_room() => {
                 tracing::error!(error = %full, "the database has no room");

@@ -5,7 +5,7 @@ use super::{definition_for_retry, find_to_change, location, parse_id, stored_run
 use crate::http::params::Params;
 use crate::http::problem::{Problem, ProblemDetails};
 use crate::http::wire::RunView;
-use crate::http::{Api, Caller, body};
+use crate::http::{Caller, Server, body};
 use crate::run::{Run, RunId, State as RunState};
 use crate::store::{Cancelled, Retried};
 use axum::extract::{Path, State};
@@ -47,7 +47,7 @@ struct RetryRequest {
     ),
 )]
 pub(super) async fn cancel(
-    State(api): State<Api>,
+    State(api): State<Server>,
     Path(id): Path<String>,
     caller: Caller,
     params: Params,
@@ -69,7 +69,7 @@ pub(super) async fn cancel(
     };
     let (by, token) = (&caller.principal.0, caller.token_id());
     tracing::info!(run.id = %id, principal = by, token.id = token, "a run was cancelled by request");
-    Ok(Shown::of(&stored_run(&api, id).await?)?.answer(status, None))
+    Ok(Shown::of(&*stored_run(&api, id).await?)?.answer(status, None))
 }
 
 /// Queues a failed or cancelled run again, as a new attempt, with the pipeline's current definition.
@@ -93,7 +93,7 @@ pub(super) async fn cancel(
     ),
 )]
 pub(super) async fn retry(
-    State(api): State<Api>,
+    State(api): State<Server>,
     Path(id): Path<String>,
     caller: Caller,
     params: Params,
@@ -110,7 +110,7 @@ pub(super) async fn retry(
     }
     let definition = definition_for_retry(&api, &caller, &run).await?;
     match api.store.retry(run.id, if_attempt, &definition).await? {
-        Retried::Queued => queued(&caller, &stored_run(&api, run.id).await?),
+        Retried::Queued => queued(&caller, &*stored_run(&api, run.id).await?),
         Retried::Unknown => Err(Problem::NoSuchRun(id)),
         Retried::PreconditionFailed(unmet) => Err(Problem::PreconditionFailed(unmet)),
         Retried::Overlaps(runs) => Err(Problem::OverlappingRuns(runs)),

@@ -16,15 +16,16 @@ pub use ask::{IfFailed, PartitionAsked, PartitionsAsked, RangeAsked, SubmitReque
 pub use watch::Watches;
 
 use super::problem::{Denied, Limited, Problem};
-use super::{Api, Caller};
+use super::{Caller, Server};
 use crate::pipeline::Definition;
 use crate::run::{Mode, Principal, Run, RunId};
 use crate::store::StoredDefinition;
 use axum::http::HeaderValue;
+use std::sync::Arc;
 use utoipa_axum::{router::OpenApiRouter, routes};
 use uuid::Uuid;
 
-pub(super) fn routes() -> OpenApiRouter<Api> {
+pub(super) fn routes() -> OpenApiRouter<Server> {
     OpenApiRouter::new()
         .routes(routes!(submit::submit, list::list))
         .routes(routes!(get::get))
@@ -38,32 +39,32 @@ fn location(run: RunId) -> Option<HeaderValue> {
 }
 
 /// The run of this id, or a 404, also where its pipeline is none of the caller's.
-async fn find(api: &Api, caller: &Caller, id: RunId) -> Result<Run, Problem> {
+async fn find(api: &Server, caller: &Caller, id: RunId) -> Result<Arc<Run>, Problem> {
     let run = stored_run(api, id).await?;
     if caller.sees(&run.pipeline) { Ok(run) } else { Err(Problem::NoSuchRun(id.to_string())) }
 }
 
 /// The same, where the caller may cancel and retry it.
-async fn find_to_change(api: &Api, caller: &Caller, id: RunId) -> Result<Run, Problem> {
+async fn find_to_change(api: &Server, caller: &Caller, id: RunId) -> Result<Arc<Run>, Problem> {
     let run = find(api, caller, id).await?;
     match caller.may_change(&run.principal) {
         true => Ok(run),
         false => Err(Problem::Denied(Denied::NotYourRun {
             run_id: id,
-            owner: run.principal,
+            owner: run.principal.clone(),
             caller: caller.principal.clone(),
         })),
     }
 }
 
 /// Refuses what [`find`] would; whose run it is never changes, so that it may be read without the caller afterwards.
-async fn check_seen(api: &Api, caller: &Caller, id: RunId) -> Result<(), Problem> {
+async fn check_seen(api: &Server, caller: &Caller, id: RunId) -> Result<(), Problem> {
     // Who sees all pipelines costs no question.
     if caller.pipelines.is_some() { find(api, caller, id).await.map(drop) } else { Ok(()) }
 }
 
-async fn stored_run(api: &Api, id: RunId) -> Result<Run, Problem> {
-    api.store.get(id).await?.ok_or_else(|| Problem::NoSuchRun(id.to_string()))
+async fn stored_run(api: &Server, id: RunId) -> Result<Arc<Run>, Problem> {
+    api.questions().run(id).await?.ok_or_else(|| Problem::NoSuchRun(id.to_string()))
 }
 
 /// The id that a text is; what is no id is no run.
@@ -80,7 +81,7 @@ fn stored(definition: &Definition) -> StoredDefinition {
 }
 
 /// The definition that a retry takes: the current one, if it still has what the run names.
-async fn definition_for_retry(api: &Api, caller: &Caller, run: &Run) -> Result<StoredDefinition, Problem> {
+async fn definition_for_retry(api: &Server, caller: &Caller, run: &Run) -> Result<StoredDefinition, Problem> {
     let changed = |detail| Problem::DefinitionChanged { run_id: run.id, detail };
     let Some(definition) = api.definition(&run.pipeline) else {
         let known = api.pipeline_names(caller).join(", ");

@@ -8,7 +8,7 @@ use super::{definition_for_retry, layout, location, plan, stored, stored_run, to
 use crate::http::params::Params;
 use crate::http::problem::{FieldError, Problem, ProblemDetails};
 use crate::http::wire::{RunOrPlan, RunView};
-use crate::http::{Api, Caller, IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED, body, middleware};
+use crate::http::{Api, Caller, IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED, Server, body, middleware};
 use crate::pipeline::{self, Definition};
 use crate::run::{Asked, Audience, IdempotencyKey, Mode, Run, RunId, State as RunState};
 use crate::store::{KnownKey, NewRun, Retried, StoredDefinition, Submitted};
@@ -76,7 +76,7 @@ const MAX_AHEAD: TimeDelta = TimeDelta::days(366);
     ),
 )]
 pub(super) async fn submit(
-    State(api): State<Api>,
+    State(api): State<Server>,
     caller: Caller,
     params: Params,
     headers: HeaderMap,
@@ -91,7 +91,7 @@ pub(super) async fn submit(
 }
 
 async fn answer(
-    api: &Api,
+    api: &Server,
     caller: &Caller,
     headers: &HeaderMap,
     body: &Bytes,
@@ -101,11 +101,15 @@ async fn answer(
     let key = key(headers, request.idempotency_key.as_deref())?;
     check_pipeline(api, caller, &request)?;
     for _ in 0..MAX_LOOKS {
-        if let Some(known) = api.store.known_key(&caller.principal, &key).await? {
+        if let Some(known) = api.questions().known_key(&caller.principal, &key).await? {
             return replay(api, caller, &request, &known, wait).await;
         }
         let run = new_run(api, caller, &request, &key, headers).await?;
-        match api.store.submit(&run).await? {
+        let submitted = match run.is_plain() {
+            true => api.questions().submit(run).await?,
+            false => api.store.submit(&run).await?,
+        };
+        match submitted {
             Submitted::New(run) => return accepted(api, caller, *run, wait).await,
             Submitted::KeyTaken => {}
             Submitted::PreconditionFailed(unmet) => return Err(Problem::PreconditionFailed(unmet)),
@@ -119,7 +123,7 @@ async fn answer(
 
 /// What [`answer`] would come to. A failed run is not queued again.
 async fn dry_run(
-    api: &Api,
+    api: &Server,
     caller: &Caller,
     headers: &HeaderMap,
     body: &Bytes,
@@ -129,7 +133,7 @@ async fn dry_run(
     let request = SubmitRequest { if_failed: None, ..request };
     check_pipeline(api, caller, &request)?;
     let known = match key(headers, request.idempotency_key.as_deref()) {
-        Ok(key) => api.store.known_key(&caller.principal, &key).await?,
+        Ok(key) => api.questions().known_key(&caller.principal, &key).await?,
         Err(Problem::MissingKey) => None,
         Err(problem) => return Err(problem),
     };
@@ -155,7 +159,7 @@ fn unknown_pipeline(api: &Api, caller: &Caller, request: &SubmitRequest) -> Prob
     Problem::UnknownPipeline { name: request.pipeline.clone(), known: api.pipeline_names(caller) }
 }
 
-async fn accepted(api: &Api, caller: &Caller, run: Run, wait: Wait) -> Result<Response, Problem> {
+async fn accepted(api: &Server, caller: &Caller, run: Run, wait: Wait) -> Result<Response, Problem> {
     let (by, token) = (&caller.principal.0, caller.token_id());
     tracing::info!(run.id = %run.id, pipeline = run.pipeline, principal = by, token.id = token, "accepted a run");
     let shown = if wait.is_none() { Arc::new(Shown::of(&run)?) } else { wait.for_end(api, run.id).await? };
@@ -188,7 +192,7 @@ fn key(headers: &HeaderMap, in_body: Option<&str>) -> Result<IdempotencyKey, Pro
 }
 
 /// What is asked of a pipeline as it is now, if it can be done.
-async fn asked(api: &Api, caller: &Caller, request: &SubmitRequest) -> Result<(Arc<Definition>, Asked), Problem> {
+async fn asked(api: &Server, caller: &Caller, request: &SubmitRequest) -> Result<(Arc<Definition>, Asked), Problem> {
     let definition = api.definition(&request.pipeline).ok_or_else(|| unknown_pipeline(api, caller, request))?;
     let asked = request.read(&definition, api.limits.max_partitions_per_run).map_err(Problem::InvalidRequest)?;
     if asked.not_before.is_some_and(|time| time > Utc::now() + MAX_AHEAD) {
@@ -209,7 +213,7 @@ fn audience(api: &Api, asked: &Asked) -> Result<Audience, Problem> {
 }
 
 async fn new_run(
-    api: &Api,
+    api: &Server,
     caller: &Caller,
     request: &SubmitRequest,
     key: &IdempotencyKey,
@@ -229,28 +233,29 @@ async fn new_run(
 
 /// Answers a request under a key that is known.
 async fn replay(
-    api: &Api,
+    api: &Server,
     caller: &Caller,
     request: &SubmitRequest,
     known: &KnownKey,
     wait: Wait,
 ) -> Result<Response, Problem> {
     // The request is for a pipeline that there is for the caller; of another one nothing is told.
-    if !caller.sees(&known.accepted_with.pipeline) {
+    if !caller.sees(&known.run.pipeline) {
         return Err(Problem::KeyReused { run_id: None, fields: Vec::new() });
     }
-    let fields = differences(api, request, known);
+    let fields = differences(api, request, known).await?;
     if !fields.is_empty() {
-        return Err(Problem::KeyReused { run_id: Some(known.run_id), fields });
+        return Err(Problem::KeyReused { run_id: Some(known.run.id), fields });
     }
-    let mut run = stored_run(api, known.run_id).await?;
     let again = request.if_failed.unwrap_or_default() == IfFailed::Retry;
-    if again && matches!(run.state, RunState::Failed | RunState::Cancelled) {
-        retry(api, caller, &run, request.if_attempt).await?;
-        run = stored_run(api, known.run_id).await?;
+    let mut retried = None;
+    if again && matches!(known.run.state, RunState::Failed | RunState::Cancelled) {
+        retry(api, caller, &known.run, request.if_attempt).await?;
+        retried = Some(stored_run(api, known.run.id).await?);
     }
+    let run = retried.as_deref().unwrap_or(&known.run);
     let shown = match wait.is_none() || run.state.is_ended() {
-        true => Arc::new(Shown::of(&run)?),
+        true => Arc::new(Shown::of(run)?),
         false => wait.for_end(api, run.id).await?,
     };
     let mut response = shown.answer(StatusCode::OK, None);
@@ -264,7 +269,7 @@ async fn replay(
 
 /// Queues the run again, unless somebody else did since it was looked at, or its last attempt is another than the one asked
 /// about.
-async fn retry(api: &Api, caller: &Caller, run: &Run, if_attempt: Option<u32>) -> Result<(), Problem> {
+async fn retry(api: &Server, caller: &Caller, run: &Run, if_attempt: Option<u32>) -> Result<(), Problem> {
     let last_attempt = run.attempts.last().map_or(0, |attempt| attempt.number);
     if if_attempt.is_some_and(|asked| asked != last_attempt) {
         return Ok(());
@@ -284,29 +289,35 @@ async fn retry(api: &Api, caller: &Caller, run: &Run, if_attempt: Option<u32>) -
 }
 
 /// The fields in which a request differs from the first one under its key.
-fn differences(api: &Api, request: &SubmitRequest, known: &KnownKey) -> Vec<&'static str> {
-    if let Some(definition) = accepted_with(api, &known.accepted_with) {
-        return request.differences(&known.asked, Some(&definition));
+async fn differences(api: &Api, request: &SubmitRequest, known: &KnownKey) -> Result<Vec<&'static str>, Problem> {
+    let first = &known.run.asked;
+    if let Some(definition) = accepted_with(api, known).await? {
+        return Ok(request.differences(first, Some(&definition)));
     }
     // What the two are to be the same in is the fingerprint, whatever it is read by; and canonical texts are themselves.
     let current = api.definition(&request.pipeline);
-    let again = current.and_then(|definition| request.read_again(&known.asked, &definition));
+    let again = current.and_then(|definition| request.read_again(first, &definition));
     if again.is_some_and(|again| again.fingerprint() == known.fingerprint) {
-        return Vec::new();
+        return Ok(Vec::new());
     }
-    request.differences(&known.asked, None)
+    Ok(request.differences(first, None))
 }
 
 /// The definition that the key's first request was read by: the current one if it is the same, or as it is stored. None
 /// where an earlier version accepted what this one refuses.
-fn accepted_with(api: &Api, stored: &StoredDefinition) -> Option<Arc<Definition>> {
-    let current = api.definition(&stored.pipeline).filter(|current| current.hash == stored.hash);
+async fn accepted_with(api: &Api, known: &KnownKey) -> Result<Option<Arc<Definition>>, Problem> {
+    let current = api.definition(&known.run.pipeline).filter(|current| current.hash == known.accepted_with);
     if current.is_some() {
-        return current;
+        return Ok(current);
     }
+    let stored = api.store.definitions(std::slice::from_ref(&known.accepted_with)).await?.pop();
+    Ok(stored.and_then(|stored| parsed(&stored)).map(Arc::new))
+}
+
+fn parsed(stored: &StoredDefinition) -> Option<Definition> {
     let read = pipeline::parse(&stored.text, &stored.pipeline).map_err(|errors| {
         let error = errors.first().map(ToString::to_string).unwrap_or_default();
         tracing::warn!(pipeline = stored.pipeline, error, "a stored definition cannot be read by this version");
     });
-    read.ok().map(Arc::new)
+    read.ok()
 }
