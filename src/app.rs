@@ -137,6 +137,7 @@ pub async fn start(settings: Settings) -> anyhow::Result<Running> {
     };
     let shutdown = CancellationToken::new();
     let mut tasks = Tasks::default();
+    tasks.spawn("bookkeeper", sums::run(Arc::clone(&store), shutdown.clone()));
     spawn_notifier(&mut tasks, &settings.notify, &settings.database, &settings.work, &store, &shutdown)?;
     let pulses = match &warehouse {
         Some(warehouse) => spawn_workers(&mut tasks, &settings.work, &store, warehouse, &shutdown)?,
@@ -213,6 +214,7 @@ pub async fn start_workers(
     let warehouse = open_warehouse(database, store.as_ref()).await?;
     let shutdown = CancellationToken::new();
     let mut tasks = Tasks::default();
+    tasks.spawn("bookkeeper", sums::run(Arc::clone(&store), shutdown.clone()));
     spawn_notifier(&mut tasks, notify, database, work, &store, &shutdown)?;
     let pulses = spawn_workers(&mut tasks, work, &store, &warehouse, &shutdown)?;
     let health = health_of(&store, Some(warehouse), pulses, &pipelines, work);
@@ -273,7 +275,6 @@ fn spawn_workers(
         tasks.spawn("worker", worker.run(shutdown.clone()));
     }
     let every = Duration::from_secs(u64::from(work.sweep_seconds));
-    tasks.spawn("bookkeeper", sums::run(Arc::clone(store), shutdown.clone()));
     tasks.spawn("sweeper", sweep::run(Arc::clone(store), warehouse.clone(), every, shutdown.clone()));
     if let Some(kept) = work.keep.runs() {
         tasks.spawn("pruner", prune::run(Arc::clone(store), warehouse.clone(), kept, every, shutdown.clone()));

@@ -224,8 +224,9 @@ async fn in_database(
         Submitted::TooManyQueued(limit) => bail!("found {limit} queued runs, which is the limit: try again later"),
     }
     let known = store.known_key(&run.principal, &run.idempotency_key).await?;
-    let found = known.ok_or_else(|| anyhow!("a key is taken and not known"))?.run;
-    let (run_id, mut state) = (found.id, found.state);
+    let run_id = known.ok_or_else(|| anyhow!("a key is taken and not known"))?.run_id;
+    let found = store.glances(&[run_id]).await?.pop();
+    let mut state = found.ok_or_else(|| anyhow!("run {run_id} has a key and is not there"))?.state;
     let again = matches!(state, State::Failed | State::Cancelled);
     if again {
         // Somebody else may have done so meanwhile, and then it is queued all the same.

@@ -1,4 +1,5 @@
 //! At start, what tables sum up to is counted anew: where a version before has kept no sum, and to mend what is wrong.
+//! Every server does so, whether it has workers or not: where several do at once, each finds what the one before has kept.
 
 use crate::store::{RunStore, StoreResult};
 use std::sync::Arc;

@@ -139,7 +139,8 @@ impl Line {
         let served = async {
             match &self.tls {
                 None => self.serve(Patient::new(stream, self.limits.write_timeout)).await,
-                Some(tls) => self.serve_secured(stream, tls).await,
+                // Apart, so that a connection without has no room for it.
+                Some(tls) => Box::pin(self.serve_secured(stream, tls)).await,
             }
         };
         // In one place of memory: it is kept for each connection.
@@ -161,7 +162,7 @@ impl Line {
             () = self.shutdown.cancelled() => return,
         };
         match secured {
-            Ok(Ok(Some(stream))) => self.serve(stream).await,
+            Ok(Ok(Some(stream))) => Box::pin(self.serve(stream)).await,
             Ok(Ok(None)) => {}
             Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
             Err(_) => tracing::debug!("a TLS handshake took too long"),

@@ -19,6 +19,7 @@ mod merge;
 mod narrow;
 mod order;
 mod output;
+mod parts;
 mod place;
 mod quarantine;
 mod query;

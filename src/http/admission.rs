@@ -4,6 +4,7 @@ mod rules;
 
 pub(super) use rules::describe;
 
+use super::middleware::go_on;
 use super::problem::{Denied, Problem};
 use super::{Caller, Gate, Server, body};
 use axum::body::{Body, HttpBody};
@@ -23,7 +24,7 @@ use std::task::Poll;
 pub(super) async fn admit(State(api): State<Server>, mut request: Request, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
     let caller = match rules::needed(request.method(), route) {
-        Need::Nothing => return next.run(request).await,
+        Need::Nothing => return go_on(next, request).await,
         need => {
             let caller =
                 api.gate.caller(request.uri(), request.headers()).await.and_then(|caller| allowed(need, caller));
@@ -39,7 +40,7 @@ pub(super) async fn admit(State(api): State<Server>, mut request: Request, next:
     };
     request.extensions_mut().insert(caller.clone());
     let answer = tokio::select! {
-        answer = next.run(request) => answer,
+        answer = go_on(next, request) => answer,
         problem = api.gate.ended(&caller) => return problem.into_response(),
     };
     // What is as long as it is was made before.

@@ -59,6 +59,14 @@ fn tagged(status: StatusCode, request: &HeaderMap, tag: &str, body: Bytes) -> Re
     })
 }
 
+/// What of a request's headers its answer depends on, in memory of its own: the others hold on to the buffer that they were read into,
+/// for as long as the client waits.
+pub(super) fn conditions(request: HeaderMap) -> HeaderMap {
+    let copied = |value: &HeaderValue| HeaderValue::from_bytes(value.as_bytes()).ok();
+    let listed = request.get_all(header::IF_NONE_MATCH).into_iter().filter_map(copied);
+    listed.map(|value| (header::IF_NONE_MATCH, value)).collect()
+}
+
 /// Whether the client may have the answer already.
 pub(super) fn is_conditional(request: &HeaderMap) -> bool {
     request.contains_key(header::IF_NONE_MATCH)

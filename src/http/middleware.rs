@@ -10,8 +10,9 @@ use axum::http::{Extensions, HeaderMap, HeaderValue, Method, StatusCode, Version
 use axum::middleware::{Next, from_fn, from_fn_with_state, map_request};
 use axum::response::{IntoResponse, Response};
 use std::any::Any;
+use std::future::Future;
 use std::time::{Duration, Instant};
-use tower::ServiceBuilder;
+use tower::{Service, ServiceBuilder};
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::{DefaultPredicate, Predicate};
@@ -98,18 +99,33 @@ fn route(request: &Request<Body>) -> &str {
     request.extensions().get::<MatchedPath>().map_or("unmatched", MatchedPath::as_str)
 }
 
-async fn measure(request: Request, next: Next) -> Response {
-    let _one_more = InUse::of(METRIC_REQUESTS_IN_FLIGHT);
+/// Hands the request on. A client that waits is in memory with all that its layers keep, so they keep none of the request: they are
+/// functions that look at it and hand it on before they wait for the answer, and not async ones, which would have room for it until the end.
+pub(super) fn go_on(mut next: Next, request: Request) -> impl Future<Output = Response> + Send {
+    let answer = next.call(request);
+    async move { answer.await.unwrap_or_else(|never| match never {}) }
+}
+
+fn measure(request: Request, next: Next) -> impl Future<Output = Response> + Send {
+    let one_more = InUse::of(METRIC_REQUESTS_IN_FLIGHT);
     let route = route(&request).to_owned();
     let method = method_label(request.method());
     let start = Instant::now();
-    let response = next.run(request).await;
-    telemetry::answered(&route, response.status().as_u16());
-    let status = response.status().as_u16().to_string();
+    let answer = go_on(next, request);
+    async move {
+        let response = answer.await;
+        drop(one_more);
+        measured(method, route, response.status(), start);
+        response
+    }
+}
+
+fn measured(method: &'static str, route: String, status: StatusCode, start: Instant) {
+    telemetry::answered(&route, status.as_u16());
+    let status = status.as_u16().to_string();
     metrics::counter!(METRIC_REQUESTS, "method" => method, "route" => route.clone(), "status" => status).increment(1);
     metrics::histogram!(METRIC_REQUEST_SECONDS, "method" => method, "route" => route)
         .record(start.elapsed().as_secs_f64());
-    response
 }
 
 /// Clients can make methods up, so the label has a closed list.
@@ -128,19 +144,25 @@ fn method_label(method: &Method) -> &'static str {
 
 /// Makes the tags of compressed answers weak, since the same tag stands for the plain ones. And lets no wish for an
 /// encoding stand in the way of an answer: a run that was accepted is not answered with 406.
-async fn tell_encodings_apart(mut request: Request, next: Next) -> Response {
+fn tell_encodings_apart(mut request: Request, next: Next) -> impl Future<Output = Response> + Send {
     if request.headers().get_all(header::ACCEPT_ENCODING).iter().any(refuses_plain) {
         request.headers_mut().remove(header::ACCEPT_ENCODING);
     }
-    let mut response = next.run(request).await;
-    let headers = response.headers_mut();
+    let answer = go_on(next, request);
+    async move {
+        let mut response = answer.await;
+        weaken_if_encoded(response.headers_mut());
+        response
+    }
+}
+
+fn weaken_if_encoded(headers: &mut HeaderMap) {
     if headers.contains_key(header::CONTENT_ENCODING)
         && let Some(tag) = headers.get(header::ETAG).filter(|tag| !tag.as_bytes().starts_with(b"W/"))
         && let Ok(weak) = HeaderValue::from_bytes(&[b"W/", tag.as_bytes()].concat())
     {
         headers.insert(header::ETAG, weak);
     }
-    response
 }
 
 /// Whether an `Accept-Encoding` gives the plain answer the weight 0.
@@ -165,35 +187,38 @@ fn on_panic(panic: Box<dyn Any + Send + 'static>) -> Response {
     Problem::Internal.into_response()
 }
 
-async fn limit_time(State(api): State<Server>, request: Request, next: Next) -> Response {
+fn limit_time(State(api): State<Server>, request: Request, next: Next) -> impl Future<Output = Response> + Send {
     let route = request.extensions().get::<MatchedPath>();
     let waits = WAITING.iter().any(|(m, path)| request.method() == m && route.is_some_and(|r| r.as_str() == *path));
     let wait = if waits { u64::from(api.limits.max_wait_seconds) } else { 0 };
     // Reading the body and answering have their time each.
     let seconds = api.limits.request_timeout_seconds * 2 + wait;
-    match tokio::time::timeout(Duration::from_secs(seconds), next.run(request)).await {
-        Ok(response) => response,
-        Err(_) => {
+    let answer = tokio::time::timeout(Duration::from_secs(seconds), go_on(next, request));
+    async move {
+        answer.await.unwrap_or_else(|_| {
             tracing::warn!(seconds, "a request was given up");
             Problem::TimedOut(seconds).into_response()
-        }
+        })
     }
 }
 
 /// A named step before each answer but those to who keeps the service running.
-async fn before_answering(State(api): State<Server>, request: Request, next: Next) -> Response {
+fn before_answering(State(api): State<Server>, request: Request, next: Next) -> impl Future<Output = Response> + Send {
     let route = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
     let is_work = route.is_some_and(|route| route.starts_with("/runs") || route.starts_with("/pipelines"));
-    let response = next.run(request).await;
-    match is_work {
-        true if api.faults.reached("answering").await.is_err() => Problem::Internal.into_response(),
-        _ => response,
+    let (answer, faults) = (go_on(next, request), api.faults.clone());
+    async move {
+        let response = answer.await;
+        match is_work {
+            true if faults.reached("answering").await.is_err() => Problem::Internal.into_response(),
+            _ => response,
+        }
     }
 }
 
 async fn take_body(State(api): State<Server>, request: Request, next: Next) -> Response {
     match body::read(request, &api.limits).await {
-        Ok(request) => next.run(request.map(Body::from)).await,
+        Ok(request) => go_on(next, request.map(Body::from)).await,
         Err(refused) => {
             let mut response = refused.problem.into_response();
             if !refused.drained {

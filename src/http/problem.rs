@@ -3,18 +3,20 @@
 mod denied;
 mod details;
 mod limited;
+mod rendering;
+mod unreadable;
 mod withheld;
 
 pub use denied::Denied;
 pub use details::{FieldError, ProblemDetails};
 pub use limited::{Limited, connection_refused, plain_http_refused};
+pub(super) use rendering::render_problems;
 
-use super::{Check, REQUEST_ID};
+use super::Check;
 use crate::run::{RunId, State, Unmet};
+use crate::store::UnreadableRun;
 use axum::Json;
-use axum::extract::Request;
 use axum::http::{HeaderValue, StatusCode, header};
-use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
@@ -151,6 +153,8 @@ pub enum Problem {
         /// The fields that differ.
         fields: Vec<&'static str>,
     },
+    /// What the database has of the run cannot be read.
+    UnreadableRun(Box<UnreadableRun>),
     /// Something went wrong here; the log says what.
     Internal,
     /// The database does not answer.
@@ -241,6 +245,7 @@ impl Problem {
             Problem::KeyReused { .. } => {
                 (S::UNPROCESSABLE_ENTITY, "idempotency-key-reused", "The idempotency key was used for another request")
             }
+            Problem::UnreadableRun(_) => (S::INTERNAL_SERVER_ERROR, "run-unreadable", "The run cannot be read"),
             Problem::Internal => (S::INTERNAL_SERVER_ERROR, "internal", "Something went wrong inside"),
             Problem::Unavailable => (S::SERVICE_UNAVAILABLE, "unavailable", "The database does not answer"),
             Problem::NoRoom => (S::SERVICE_UNAVAILABLE, "database-full", "The database has no room"),
@@ -321,8 +326,8 @@ impl Problem {
                 )
             }
             Problem::Limited(limited) => limited.detail(),
-            Problem::FilesUnavailable => "the log has the cause under the request id".to_owned(),
-            Problem::Internal => "the log has the cause under the request id".to_owned(),
+            Problem::UnreadableRun(run) => unreadable::detail(run),
+            Problem::FilesUnavailable | Problem::Internal => "the log has the cause under the request id".to_owned(),
             Problem::Unavailable => {
                 "whether the request was done is unknown; ask again with the same idempotency key".to_owned()
             }
@@ -362,6 +367,7 @@ impl Problem {
             Problem::NotReady(checks) => json!({ "ready": false, "checks": checks }),
             Problem::BodyTooLarge(limit) => json!({ "max_body_bytes": limit }),
             Problem::Limited(limited) => limited.members(),
+            Problem::UnreadableRun(run) => unreadable::members(run),
             Problem::KeyReused { run_id: Some(run_id), fields } => json!({ "run_id": run_id, "fields": fields }),
             _ => Value::Null,
         };
@@ -444,35 +450,13 @@ impl IntoResponse for Problem {
     }
 }
 
-/// Makes every error answer a problem: those of the router and of other layers too, and puts the request's id in those
-/// whose cause is only in the log.
-pub(super) async fn render_problems(request: Request, next: Next) -> Response {
-    let request_id = request.headers().get(&REQUEST_ID).and_then(|id| id.to_str().ok()).map(str::to_owned);
-    let response = next.run(request).await;
-    let status = response.status();
-    if !status.is_client_error() && !status.is_server_error() {
-        return response;
-    }
-    let made_here = response.extensions().get::<Problem>().cloned();
-    let problem = match (made_here, status) {
-        // Complete as it is: nothing of its cause is in the log.
-        (Some(_), _) if !status.is_server_error() => return response,
-        (Some(problem), _) => problem,
-        (None, StatusCode::METHOD_NOT_ALLOWED) => Problem::MethodNotAllowed,
-        (None, StatusCode::NOT_FOUND) => Problem::NoSuchPath,
-        (None, StatusCode::INTERNAL_SERVER_ERROR) => Problem::Internal,
-        (None, StatusCode::BAD_REQUEST) => Problem::Malformed("a part of the path or the query cannot be read".into()),
-        (None, other) => Problem::Other(other),
-    };
-    problem.render(request_id.as_deref())
-}
-
 #[cfg(test)]
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
     use super::*;
     use axum::Router;
     use axum::body::{Body, to_bytes};
+    use axum::http::Request;
     use axum::middleware::from_fn;
     use axum::routing::get;
     use tower::ServiceExt;

@@ -1,7 +1,6 @@
 //! What is asked of the store so often that those who ask do so together.
 
-use super::problem::Problem;
-use super::together::{Bounds, Together};
+use super::together::{Answer, Bounds, Together};
 use crate::run::{IdempotencyKey, Principal, Run, RunId};
 use crate::store::{KnownKey, NewRun, RunStore, StoredDefinition, Submitted};
 use std::collections::{HashMap, HashSet};
@@ -46,7 +45,7 @@ impl Questions {
             let store = Arc::clone(&of_keys);
             async move {
                 let found = store.known_keys(&different(&keys)).await?.into_iter().map(|known| {
-                    let key = (known.run.principal.clone(), known.run.idempotency_key.clone());
+                    let key = (known.principal.clone(), known.idempotency_key.clone());
                     (key, Arc::new(known))
                 });
                 let found: HashMap<Key, Arc<KnownKey>> = found.collect();
@@ -72,26 +71,22 @@ impl Questions {
     }
 
     /// The run of this id, if there is one.
-    pub(super) async fn run(&self, id: RunId) -> Result<Option<Arc<Run>>, Problem> {
+    pub(super) async fn run(&self, id: RunId) -> Answer<Option<Arc<Run>>> {
         self.runs.ask(id).await
     }
 
     /// What is known of a principal's key.
-    pub(super) async fn known_key(
-        &self,
-        principal: &Principal,
-        key: &IdempotencyKey,
-    ) -> Result<Option<Arc<KnownKey>>, Problem> {
+    pub(super) async fn known_key(&self, principal: &Principal, key: &IdempotencyKey) -> Answer<Option<Arc<KnownKey>>> {
         self.keys.ask((principal.clone(), key.clone())).await
     }
 
     /// The definitions that the entries of this table are right for.
-    pub(super) async fn table_definitions(&self, pipeline: &str) -> Result<Arc<Vec<StoredDefinition>>, Problem> {
+    pub(super) async fn table_definitions(&self, pipeline: &str) -> Answer<Arc<Vec<StoredDefinition>>> {
         self.tables.ask(pipeline.to_owned()).await
     }
 
     /// Submits a run that [`NewRun::is_plain`].
-    pub(super) async fn submit(&self, run: NewRun) -> Result<Submitted, Problem> {
+    pub(super) async fn submit(&self, run: NewRun) -> Answer<Submitted> {
         self.submissions.ask(Arc::new(run)).await
     }
 }

@@ -4,7 +4,6 @@
 //! waits for the next one, which is for all who wait by then. A look begins after everybody came whom it is for: nobody is told
 //! what was before his request. Who finds none under way waits for nobody, nor for long where one takes long.
 
-use super::problem::Problem;
 use crate::store::{StoreError, StoreResult};
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -49,7 +48,8 @@ struct Waiting<Q, A> {
     tell: oneshot::Sender<Answer<A>>,
 }
 
-type Answer<A> = Result<A, Arc<StoreError>>;
+/// What is told to one of those who asked together.
+pub(super) type Answer<A> = Result<A, Arc<StoreError>>;
 
 impl<Q: Clone + Send + 'static, A: Send + 'static> Together<Q, A> {
     pub(super) fn new<F, L>(bounds: Bounds, ask: F) -> Self
@@ -62,18 +62,12 @@ impl<Q: Clone + Send + 'static, A: Send + 'static> Together<Q, A> {
     }
 
     /// The answer to a question. Whoever gives up on it takes nothing from the others.
-    pub(super) async fn ask(&self, question: Q) -> Result<A, Problem> {
+    pub(super) async fn ask(&self, question: Q) -> Answer<A> {
         let (tell, told) = oneshot::channel();
         if self.0.take_in(Waiting { question, tell }) {
             tokio::spawn(Arc::clone(&self.0).answer());
         }
-        match told.await {
-            Ok(answer) => answer.map_err(|error| Problem::from(&*error)),
-            Err(_) => {
-                tracing::error!("a look at the database broke that this request shares");
-                Err(Problem::Internal)
-            }
-        }
+        told.await.unwrap_or_else(|_| Err(Arc::new(StoreError::Setup("a look at the database broke off".to_owned()))))
     }
 }
 
@@ -125,7 +119,9 @@ impl<Q: Clone + Send + 'static, A: Send + 'static> Counter<Q, A> {
     /// What the store says to each. One that cannot be answered does not stand in the way of the others.
     async fn look(&self, questions: Vec<Q>) -> Vec<Answer<A>> {
         match (self.ask)(questions.clone()).await {
-            Err(StoreError::Corrupt(_) | StoreError::Refused(_)) if questions.len() > 1 => {
+            Err(StoreError::Corrupt(_) | StoreError::UnreadableRun(_) | StoreError::Refused(_))
+                if questions.len() > 1 =>
+            {
                 let mut answers = Vec::new();
                 for question in questions {
                     answers.append(&mut each((self.ask)(vec![question]).await, 1));
@@ -149,6 +145,7 @@ fn each<A>(found: StoreResult<Vec<A>>, count: usize) -> Vec<Answer<A>> {
 mod tests {
     #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
     use super::*;
+    use crate::http::problem::Problem;
     use tokio::sync::{mpsc, oneshot};
 
     /// A look that is under way: what it is for, and how it ends.
@@ -171,7 +168,7 @@ mod tests {
         if together.0.take_in(Waiting { question, tell }) {
             tokio::spawn(Arc::clone(&together.0).answer());
         }
-        tokio::spawn(async move { told.await.map_or(Err(Problem::Internal), |found| found.map_err(|e| (&*e).into())) })
+        tokio::spawn(async move { told.await.map_or(Err(Problem::Internal), |found| found.map_err(Problem::from)) })
     }
 
     async fn next(looks: &mut mpsc::UnboundedReceiver<Look>) -> Look {

@@ -142,11 +142,18 @@ impl Notifier {
         };
         count(&message.to, then);
         let error = format!("the message cannot be read: {}", message.why);
-        tracing::error!(message.id = %message.id, kind = kind(&message.to), error, gave_up = then == Then::GiveUp,
-            "could not be told");
+        let id = message.id.as_ref().map(tracing::field::display);
+        tracing::error!(
+            message.id = id,
+            message.position = message.position,
+            kind = kind(&message.to),
+            error,
+            gave_up = then == Then::GiveUp,
+            "could not be told"
+        );
         let tried = Tried { status: None, error: Some(error), then };
         // Where somebody else has it by now, that is noted there.
-        let _ = self.store.message_tried(message.id, token, &tried).await?;
+        let _ = self.store.message_tried(message.position, token, &tried).await?;
         Ok(())
     }
 
@@ -200,7 +207,7 @@ impl Notifier {
     /// Writes down how a try ended. Where that cannot be done, it is made again under the same id.
     async fn note(&self, message: &Message, token: Uuid, tried: &Tried) {
         for _ in 0..NOTES {
-            match self.store.message_tried(message.id, token, tried).await {
+            match self.store.message_tried(message.position, token, tried).await {
                 Ok(Fenced::Done) => return,
                 Ok(Fenced::Lost) => {
                     tracing::warn!(message.id = %message.id, "another process has the message in hand by now");

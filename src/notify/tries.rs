@@ -98,7 +98,7 @@ mod tests {
             notice.principal = principal.to_owned();
             let (id, host) = (Uuid::new_v4(), format!("{principal}-{taken}"));
             let to = Recipient::Webhook(format!("https://{host}/"));
-            tries.start(Place::of(&Message { id, to, host, notice, tries: 0 }), std::future::pending());
+            tries.start(Place::of(&Message { position: 1, id, to, host, notice, tries: 0 }), std::future::pending());
             taken += 1;
         }
         taken

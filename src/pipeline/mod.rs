@@ -84,12 +84,21 @@ impl Definition {
     }
 
     fn uses(&self, name: &str) -> bool {
+        // A column of the contract goes before what the rows come with.
+        self.column(name).is_none() && self.expressions().any(|expr| expr.uses(name))
+    }
+
+    /// Whether a column of the contract is what partitions, dimensions, measures, `where` or the columns of rows are made of.
+    pub fn needs(&self, column: &str) -> bool {
+        let is_of_partition = self.partition.columns().iter().any(|partition| partition.source == column);
+        is_of_partition || self.expressions().any(|expr| expr.uses(column))
+    }
+
+    fn expressions(&self) -> impl Iterator<Item = &Expr> {
         let kept = self.rows.iter().flat_map(|rows| &rows.columns);
         let dimensions = self.dimensions.iter().chain(kept).map(|dimension| &dimension.expr);
         let measures = self.measures.iter().filter_map(|measure| measure.aggregate.argument());
-        let mut all = dimensions.chain(measures).chain(&self.filter);
-        // A column of the contract goes before what the rows come with.
-        self.column(name).is_none() && all.any(|expr| expr.uses(name))
+        dimensions.chain(measures).chain(&self.filter)
     }
 }
 

@@ -1,10 +1,30 @@
 //! What a database's error means to the caller: ask again, or not.
 
-use super::StoreError;
+use super::UnreadableRun;
 use sqlx::error::DatabaseError;
 use sqlx::migrate::MigrateError;
 use std::fmt::Display;
 use std::path::Path;
+
+/// Why the store did not do a step.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The database did not answer, or broke off: whether the step was done is unknown. Ask again.
+    #[error("the database is unreachable: {0}")]
+    Unavailable(#[source] sqlx::Error),
+    /// The database refused; asking again changes nothing.
+    #[error("the database refused: {0}")]
+    Refused(#[source] sqlx::Error),
+    /// A stored value cannot be read.
+    #[error("the database holds what this version cannot read: {0}")]
+    Corrupt(String),
+    /// The documents of a run cannot be read.
+    #[error("the run {} cannot be read: {}", .0.control.id, .0.why)]
+    UnreadableRun(Box<UnreadableRun>),
+    /// The step cannot be done by this store, in words for the operator.
+    #[error("{0}")]
+    Setup(String),
+}
 
 impl From<sqlx::Error> for StoreError {
     fn from(error: sqlx::Error) -> Self {
@@ -17,6 +37,15 @@ impl From<sqlx::Error> for StoreError {
 }
 
 impl StoreError {
+    /// What was found that cannot be read, if that is what it is.
+    pub(super) fn unreadable(&self) -> Option<&str> {
+        match self {
+            StoreError::Corrupt(why) => Some(why),
+            StoreError::UnreadableRun(run) => Some(&run.why),
+            _ => None,
+        }
+    }
+
     /// Whether the database undid the transaction for another's sake, so that doing it again at once is right.
     pub(super) fn is_conflict(&self) -> bool {
         let StoreError::Unavailable(error) = self else { return false };

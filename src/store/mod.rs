@@ -31,9 +31,11 @@ mod statements;
 mod steps;
 mod tokens;
 mod tx;
+mod unreadable;
 mod whole;
 
 pub use depth::{PipelineDepth, QueueDepth};
+pub use error::StoreError;
 pub use filter::{AsOf, Listing, PartitionFilter, RunFilter};
 pub use glance::Glance;
 pub use outbox::{Message, MessageClaim, OutboxDepth, Recipient, Taken, Then, Tried, UnreadableMessage, Waiting};
@@ -42,6 +44,7 @@ pub use prune::{EndedAt, Prunable, PrunableRun};
 pub use sqlite::{Clock, SqliteOptions, SqliteStore};
 pub use steps::FENCED_STEPS;
 pub use tokens::{NewToken, TokenStore, Tokens};
+pub use unreadable::{RunControl, UnreadableRun};
 
 use crate::partition::PartitionKey;
 use crate::run::{
@@ -50,27 +53,9 @@ use crate::run::{
     Scope, SourceFile, State, TableSum, Unmet, Warning,
 };
 use async_trait::async_trait;
-use chrono::{DateTime, Utc};
 use std::time::Duration;
 use tokio::sync::broadcast;
 use uuid::Uuid;
-
-/// Why the store did not do a step.
-#[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    /// The database did not answer, or broke off: whether the step was done is unknown. Ask again.
-    #[error("the database is unreachable: {0}")]
-    Unavailable(#[source] sqlx::Error),
-    /// The database refused; asking again changes nothing.
-    #[error("the database refused: {0}")]
-    Refused(#[source] sqlx::Error),
-    /// A stored value cannot be read.
-    #[error("the database holds what this version cannot read: {0}")]
-    Corrupt(String),
-    /// The step cannot be done by this store, in words for the operator.
-    #[error("{0}")]
-    Setup(String),
-}
 
 /// A result of the store.
 pub type StoreResult<T> = Result<T, StoreError>;
@@ -89,8 +74,18 @@ pub struct StoredDefinition {
 /// What is known of a key.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KnownKey {
-    /// The run submitted under it, as it is now.
-    pub run: Run,
+    /// Whose key it is.
+    pub principal: Principal,
+    /// The key.
+    pub idempotency_key: IdempotencyKey,
+    /// The run submitted under it.
+    pub run_id: RunId,
+    /// The pipeline that it is of.
+    pub pipeline: String,
+    /// What was asked.
+    pub asked: crate::run::Asked,
+    /// The run as it is now, unless its documents cannot be read.
+    pub run: Result<Run, Box<UnreadableRun>>,
     /// The digest of what was asked.
     pub fingerprint: Fingerprint,
     /// The definition that it was first accepted with; see [`RunStore::definitions`].
@@ -362,7 +357,7 @@ pub trait RunStore: TokenStore {
     /// These runs with their last attempts, in any order: those that there are.
     async fn runs(&self, ids: &[RunId]) -> StoreResult<Vec<Run>>;
 
-    /// One run, with its last attempts.
+    /// One run, with its last attempts. Where its documents cannot be read the error says what can be told of it.
     async fn get(&self, id: RunId) -> StoreResult<Option<Run>> {
         Ok(self.runs(&[id]).await?.pop())
     }
@@ -467,6 +462,9 @@ pub trait RunStore: TokenStore {
     /// they were.
     async fn prune_runs(&self, kept: Duration, runs: &[RunId]) -> StoreResult<u64>;
 
+    /// Lets queued runs go that stand behind one that has ended, which nothing explains; how many there were.
+    async fn free_stranded(&self) -> StoreResult<u64>;
+
     /// Counts for metrics.
     async fn queue_depth(&self) -> StoreResult<QueueDepth>;
 
@@ -475,7 +473,7 @@ pub trait RunStore: TokenStore {
     async fn claim_message(&self, request: &MessageClaim) -> StoreResult<Option<Taken>>;
 
     /// Notes how a try with a message that is in hand ended. Nothing of it changes the run.
-    async fn message_tried(&self, id: Uuid, token: Uuid, tried: &Tried) -> StoreResult<Fenced>;
+    async fn message_tried(&self, position: i64, token: Uuid, tried: &Tried) -> StoreResult<Fenced>;
 
     /// Counts of messages that were not delivered, for metrics.
     async fn outbox_depth(&self) -> StoreResult<OutboxDepth>;

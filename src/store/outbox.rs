@@ -16,6 +16,8 @@ pub enum Recipient {
 /// A message that somebody has in hand now.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Message {
+    /// Its place in the outbox, by which a try is noted.
+    pub position: i64,
     /// The same for each try.
     pub id: Uuid,
     /// Who it is for.
@@ -41,8 +43,10 @@ pub enum Taken {
 /// A message that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnreadableMessage {
-    /// The same for each try.
-    pub id: Uuid,
+    /// Its place in the outbox, by which a try is noted.
+    pub position: i64,
+    /// The same for each try; none where it is what cannot be read.
+    pub id: Option<Uuid>,
     /// Who it is for.
     pub to: Recipient,
     /// Tries before this one of which it is known how they ended.

@@ -6,6 +6,9 @@ use super::statements::Statements;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
+/// A statement, and the index by which it would go through the messages of whoever has a backlog. Servers of the version before do.
+pub(super) const WALKS_A_BACKLOG: (&str, &str) = ("outbox.claim_message", "outbox_due");
+
 /// Where the rows come from, in one dialect; then the rest, which both databases read.
 pub(super) fn many_rows(numbers: &str) -> String {
     let rows = std::env::var("REFRAIN_TEST_PLAN_ROWS").unwrap_or("50000".to_owned());

@@ -2,11 +2,12 @@
 
 use super::head::Head;
 use super::tx::{Row, Value, json, unreadable, values};
-use super::{Failures, Glance, StoreResult, StoredDefinition};
+use super::unreadable::run_unreadable;
+use super::{Failures, Glance, StoreError, StoreResult, StoredDefinition};
 use crate::partition::PartitionKey;
 use crate::run::{
     AttemptOutcome, Base, CatalogEntry, ClaimToken, Decided, DefinitionHash, ForeignFiles, HistoryEntry,
-    IdempotencyKey, Mode, Outcome, Principal, RunId, RunSummary, State,
+    IdempotencyKey, Mode, Outcome, Principal, RunError, RunId, RunSummary, State,
 };
 use serde::Serialize;
 
@@ -135,10 +136,26 @@ pub(super) fn glance(row: &Row) -> StoreResult<Glance> {
         attempt: row.small_count("attempts")?,
         sequence: row.int("sequence")?,
         cancel_requested: row.flag("cancel_requested")?,
-        progress: row.optional_json("progress")?,
-        error: row.optional_json("error")?,
+        progress: known(row.optional_json("progress"))?,
+        error: error(row)?,
         due_at: row.time("due_at")?,
     })
+}
+
+/// None where it cannot be read.
+pub(super) fn known<T>(read: StoreResult<Option<T>>) -> StoreResult<Option<T>> {
+    match read {
+        Err(StoreError::Corrupt(_)) => Ok(None),
+        other => other,
+    }
+}
+
+/// A run's error, or that it cannot be read: where many runs are looked at, one is not to hide the others.
+fn error(row: &Row) -> StoreResult<Option<RunError>> {
+    match row.optional_json("error") {
+        Err(StoreError::Corrupt(why)) => Ok(Some(run_unreadable(why))),
+        other => other,
+    }
 }
 
 pub(super) fn optional_json<T: Serialize>(value: Option<&T>) -> StoreResult<Option<String>> {
@@ -202,7 +219,7 @@ pub(super) fn summary(row: &Row) -> StoreResult<RunSummary> {
         attempts: row.small_count("attempts")?,
         priority: priority(row)?,
         not_before: row.optional_time("not_before")?,
-        error: row.optional_json("error")?,
+        error: error(row)?,
         created_at: row.time("created_at")?,
         started_at: row.optional_time("started_at")?,
         ended_at: row.optional_time("ended_at")?,

@@ -44,10 +44,9 @@ pub(super) struct Statements {
     pub(super) insert_scope: &'static str,
     /// 1 run, 2 object of names and texts.
     pub(super) insert_labels: &'static str,
-    /// Runs that are queued and have their numbers wait for their partitions. 1 list of runs.
+    /// Runs that are queued and have their numbers wait for their partitions; in the order of these, so that each stands behind the one
+    /// before it. 1 list of runs.
     pub(super) reserve_scope: &'static str,
-    /// A run that ended lets go of its partitions. 1 run.
-    pub(super) release_scope: &'static str,
     /// What was asked. 1 run.
     pub(super) asked: &'static str,
     /// Other runs that have not ended, have their numbers and overlap the run, in their order. 1 run, 2 limit.
@@ -62,21 +61,8 @@ pub(super) struct Statements {
     pub(super) lock_run: &'static str,
     /// Writes the control state back. 1 run, then its columns in the order of the statement.
     pub(super) save_run: &'static str,
-    /// Running runs whose lease ran out, oldest first; those that somebody else takes over are left out. 1 now, 2 limit.
-    pub(super) lost_runs: &'static str,
-    /// The committing run to be resumed next. 1 now.
-    pub(super) unfinished_run: &'static str,
-    /// A pipeline of which a run's time has come that has no number yet. 1 now, 2 list of pipelines to pass over.
-    pub(super) due_pipeline: &'static str,
-    /// Of the due queued runs that overlap no held run and no queued run with a lower number, and whose pipeline has neither a
-    /// held run of another definition nor a due one with a lower number: of the principal whose last turn is the longest ago, the one
-    /// of the highest priority, and among these of the lowest number. Where two that name
-    /// their partitions overlap, the held one has the lower number: it had it when it was claimed, and keeps it while it is
-    /// held. So the lowest number has the partition, held or queued, and no other need be looked at.
-    /// 1 now, 2 its pipeline or null, 3 list of pipelines to pass over.
-    pub(super) next_run: &'static str,
-    /// Its principal's turn is over. 1 run.
-    pub(super) take_turn: &'static str,
+    /// Those of claims.
+    pub(super) claims: ClaimStatements,
     /// Unless it is decided or has ended; its documents are not read. Its pipeline. 1 run, 2 now, 3 error.
     pub(super) fail_unreadable: &'static str,
     /// A committing run's next claim. 1 run, 2 its time.
@@ -180,6 +166,32 @@ pub(super) struct Statements {
     pub(super) outbox: OutboxStatements,
 }
 
+/// Who works on what, in one database's dialect.
+#[derive(Debug)]
+#[cfg_attr(test, derive(serde::Serialize))]
+pub(super) struct ClaimStatements {
+    /// What there is for a claim: the lowest migration that a version must know, whether `lost_runs` and `unfinished_run` have any, a
+    /// pipeline of which a run's time has come that has no number yet, and that of the `next_run`. 1 now or null, 2 null, 3 list of
+    /// pipelines to pass over.
+    pub(super) look: &'static str,
+    /// Running runs whose lease ran out, oldest first; those that somebody else takes over are left out. 1 now, 2 limit.
+    pub(super) lost_runs: &'static str,
+    /// The committing run to be resumed next. 1 now.
+    pub(super) unfinished_run: &'static str,
+    /// Of the due queued runs that overlap no held run and no queued run with a lower number, and whose pipeline has neither a
+    /// held run of another definition nor a due one with a lower number: of the principal whose last turn is the longest ago, the one
+    /// of the highest priority, and among these of the lowest number. Where two that name
+    /// their partitions overlap, the held one has the lower number: it had it when it was claimed, and keeps it while it is
+    /// held. So the lowest number has the partition, held or queued, and no other need be looked at.
+    /// It is one of those that are behind nobody, which are looked at alone.
+    /// 1 now or, for the database's own clock, null, 2 its pipeline or null, 3 list of pipelines to pass over.
+    pub(super) next_run: &'static str,
+    /// Its principal's turn is over. 1 run.
+    pub(super) take_turn: &'static str,
+    /// Those that are behind a run that has ended are behind nobody. There are none: the database lets them go.
+    pub(super) free_stranded: &'static str,
+}
+
 /// What tables sum up to, in one database's dialect.
 #[derive(Debug)]
 #[cfg_attr(test, derive(serde::Serialize))]
@@ -201,14 +213,17 @@ pub(super) struct SumStatements {
 pub(super) struct OutboxStatements {
     /// What is told of a run, and who is told. 1 run.
     pub(super) told: &'static str,
-    /// 1 id, 2 run, 3 kind, 4 URL or null, 5 host, 6 event, 7 notice, 8 now.
+    /// 1 id, 2 run, 3 kind, 4 URL or null, 5 host, 6 event, 7 notice, 8 now, 9 principal.
     pub(super) insert_message: &'static str,
-    /// The message that has been due longest; of the lineage of a run the first one that is pending. 1 now, 2 when it is due
+    /// The message that has been due longest; of the lineage of a run the first one that is pending. It is looked for among the first
+    /// ones of each principal and host, so that a backlog of some is not walked through for the others. 1 now, 2 when it is due
     /// again, 3 token, 4 list of kinds, 5 list of hosts to pass over, 6 list of principals whose webhooks are passed over.
     pub(super) claim_message: &'static str,
-    /// Unless somebody else has it in hand. 1 id, 2 token, 3 state, 4 due, 5 status, 6 error, 7 now.
+    /// Unless somebody else has it in hand. 1 position, 2 token, 3 state, 4 due, 5 status, 6 error, 7 now.
     pub(super) save_try: &'static str,
-    /// The same, where it is lineage. 1 id, 2 token.
+    /// What waits for a message of a run's lineage is due no sooner than it. 1 position, 2 due.
+    pub(super) put_off_later_lineage: &'static str,
+    /// The same as `save_try`, where it is lineage that was told. 1 position, 2 token.
     pub(super) drop_told_lineage: &'static str,
     /// Of each kind those that are pending and those that were given up.
     pub(super) outbox_depth: &'static str,

@@ -263,12 +263,18 @@ impl Tx {
 
     /// The database's clock, in whole microseconds.
     pub(super) async fn now(&mut self) -> StoreResult<DateTime<Utc>> {
-        if let Open::Sqlite { clock, .. } = &self.open {
-            let micros = clock().timestamp_micros();
-            return DateTime::from_timestamp_micros(micros)
-                .ok_or_else(|| StoreError::Setup(format!("the clock says {micros} microseconds since 1970")));
+        match self.given_now()? {
+            Some(now) => Ok(now),
+            None => self.one("select clock_timestamp() as now", Vec::new()).await?.time("now"),
         }
-        self.one("select clock_timestamp() as now", Vec::new()).await?.time("now")
+    }
+
+    /// The same for a statement that itself asks the database's clock where it is given no time: on Postgres, where to ask is a round trip.
+    pub(super) fn given_now(&self) -> StoreResult<Option<DateTime<Utc>>> {
+        let Open::Sqlite { clock, .. } = &self.open else { return Ok(None) };
+        let micros = clock().timestamp_micros();
+        let now = DateTime::from_timestamp_micros(micros);
+        now.map(Some).ok_or_else(|| StoreError::Setup(format!("the clock says {micros} microseconds since 1970")))
     }
 
     /// Runs a statement; answers how many rows it wrote.

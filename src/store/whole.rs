@@ -2,7 +2,7 @@
 
 use super::rows::{definition_hash, idempotency_key, mode, run_id, state};
 use super::tx::{Row, unreadable};
-use super::{KnownKey, StoreError, StoreResult};
+use super::{KnownKey, RunControl, StoreError, StoreResult, UnreadableRun};
 use crate::partition::PartitionKey;
 use crate::run::{
     Attempt, AttemptOutcome, Base, DefinitionHash, Delivery, DeliveryState, Fingerprint, Outcome, Principal, Run,
@@ -12,6 +12,7 @@ use chrono::{DateTime, Utc};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::collections::HashMap;
+use std::fmt::Display;
 use uuid::Uuid;
 
 #[derive(Deserialize)]
@@ -53,7 +54,29 @@ struct DeliveryRow {
     due_at: i64,
 }
 
+/// The run; where its documents cannot be read, an error that says what can be.
 pub(super) fn run(row: &Row) -> StoreResult<Run> {
+    whole(row).map_err(|error| match (error, control(row)) {
+        (StoreError::Corrupt(why), Ok(control)) => StoreError::UnreadableRun(Box::new(UnreadableRun { control, why })),
+        (error, _) => error,
+    })
+}
+
+fn control(row: &Row) -> StoreResult<RunControl> {
+    let partitions = list::<PartitionRow>(row, "partitions")?.into_iter();
+    let attempts = list::<AttemptRow>(row, "last_attempts")?;
+    Ok(RunControl {
+        id: run_id(row)?,
+        principal: Principal(row.text("principal")?),
+        pipeline: row.text("pipeline")?,
+        mode: mode(row)?,
+        state: state(row)?,
+        last_attempt: attempts.iter().map(|attempt| attempt.number).max().unwrap_or(0),
+        partitions: partitions.map(|row| PartitionKey::from_canonical(row.partition)).collect(),
+    })
+}
+
+fn whole(row: &Row) -> StoreResult<Run> {
     Ok(Run {
         id: run_id(row)?,
         principal: Principal(row.text("principal")?),
@@ -81,10 +104,23 @@ pub(super) fn run(row: &Row) -> StoreResult<Run> {
     })
 }
 
-/// A key with the whole run that is known under it.
+/// A key with the run that is known under it.
 pub(super) fn known_key(row: &Row) -> StoreResult<KnownKey> {
-    let accepted_with = DefinitionHash(row.text("accepted_with")?);
-    Ok(KnownKey { run: run(row)?, fingerprint: Fingerprint(row.text("fingerprint")?), accepted_with })
+    let run = match run(row) {
+        Ok(run) => Ok(run),
+        Err(StoreError::UnreadableRun(run)) => Err(run),
+        Err(error) => return Err(error),
+    };
+    Ok(KnownKey {
+        principal: Principal(row.text("principal")?),
+        idempotency_key: idempotency_key(row)?,
+        run_id: run_id(row)?,
+        pipeline: row.text("pipeline")?,
+        asked: row.json("asked")?,
+        run,
+        fingerprint: Fingerprint(row.text("fingerprint")?),
+        accepted_with: DefinitionHash(row.text("accepted_with")?),
+    })
 }
 
 fn list<T: DeserializeOwned + Send + Unpin + 'static>(row: &Row, column: &'static str) -> StoreResult<Vec<T>> {
@@ -98,13 +134,16 @@ fn partitions(row: &Row) -> StoreResult<Vec<RunPartition>> {
     let mut partitions = list::<PartitionRow>(row, "partitions")?
         .into_iter()
         .map(|row| {
+            let superseded_by = superseded.remove(&row.partition);
+            let partition = PartitionKey::from_canonical(row.partition);
+            let of_it = |error| of("partition", &partition, error);
             Ok(RunPartition {
-                superseded_by: superseded.remove(&row.partition),
-                partition: PartitionKey::from_canonical(row.partition),
-                outcome: named("outcome", row.outcome, Outcome::parse, "the outcome of a partition")?,
-                content: document("content", row.content)?,
-                previous: document("previous", row.previous)?,
+                superseded_by,
+                outcome: named("outcome", row.outcome, Outcome::parse, "the outcome of a partition").map_err(of_it)?,
+                content: document("content", row.content).map_err(of_it)?,
+                previous: document("previous", row.previous).map_err(of_it)?,
                 base: row.base.map(Base::parse),
+                partition,
             })
         })
         .collect::<StoreResult<Vec<_>>>()?;
@@ -122,7 +161,7 @@ fn attempts(row: &Row) -> StoreResult<Vec<Attempt>> {
                 started_at: time("started_at", row.started_at)?,
                 ended_at: row.ended_at.map(|micros| time("ended_at", micros)).transpose()?,
                 outcome: named("outcome", row.outcome, AttemptOutcome::parse, "the outcome of an attempt")?,
-                error: document("error", row.error)?,
+                error: document("error", row.error).map_err(|error| of("attempt", &row.number, error))?,
             })
         })
         .collect::<StoreResult<Vec<_>>>()?;
@@ -159,6 +198,14 @@ fn named<T>(
     expected: &str,
 ) -> StoreResult<Option<T>> {
     text.map(|text| parse(&text).ok_or_else(|| unreadable(column, &text, expected))).transpose()
+}
+
+/// An error with what it is about.
+fn of(kind: &str, name: &dyn Display, error: StoreError) -> StoreError {
+    match error {
+        StoreError::Corrupt(why) => StoreError::Corrupt(format!("{kind} {name}: {why}")),
+        other => other,
+    }
 }
 
 fn document<T: DeserializeOwned>(column: &str, text: Option<String>) -> StoreResult<Option<T>> {

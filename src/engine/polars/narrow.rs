@@ -12,16 +12,18 @@ mod groups;
 mod table;
 
 use super::books::Books;
+use super::counts::FileCount;
 use super::files::LookedAt;
 use super::lower::{inner_type, lower};
-use super::query::{self, BAD, Carried, ROWS, VERDICT, dimension_column, measure_column};
+use super::parts::{self, Part};
+use super::query::{self, BAD, Carried, ROWS, Reading, VERDICT, dimension_column, measure_column};
 use super::scope::{value_name, value_type};
 use super::{Listener, engine_error, not_read, split, union};
 use crate::engine::EngineError;
 use crate::partition::PartitionValue;
 use crate::pipeline::{Aggregate, DataType, Definition, Measure};
 use ::polars::prelude as pl;
-use ::polars::prelude::{IntoColumn, NewChunkedArray, OptFlags, lit};
+use ::polars::prelude::{IntoColumn, IntoLazy, NewChunkedArray, lit};
 use batch::{Counts, Judge};
 use groups::{Groups, Place, Taken};
 use std::collections::BTreeMap;
@@ -74,24 +76,45 @@ pub(super) fn scan(
     listener: &dyn Listener,
     limit_bytes: Option<u64>,
 ) -> Result<Vec<split::Groups>, EngineError> {
-    let groups = Arc::new(Groups::new(definition));
-    let rows = union::of(definition, files, books, listener, limit_bytes, |file, index, stretch, count| {
-        let carried = Carried { count: count.cloned(), ..Carried::default() };
-        let rows = query::stretch(definition, file, stretch)?;
-        let rows = query::prepared(definition, file, rows, carried);
-        let (judge, groups) = (Judge::of(definition, file, index), Arc::clone(&groups));
-        let take = move |rows: pl::DataFrame| {
-            groups.add(&judge, &rows)?;
-            Ok(rows.clear())
-        };
-        let needed = needed(definition, rows.may_be_bad);
-        Ok(rows.frame.select(needed).map(take, OptFlags::all(), None, Some("narrow groups")))
+    let mut readings: Vec<Reading> = files.iter().map(query::reading).collect();
+    doubtful::choose(definition, files, &mut readings);
+    let mut counts = Vec::new();
+    for (file, reading) in files.iter().zip(&readings) {
+        counts.push(union::counted(definition, file, reading, books, listener));
+    }
+    let groups = Groups::new(definition);
+    parts::each(parts::of(files, &readings, limit_bytes), limit_bytes, |part| {
+        let (Some(file), Some(count)) = (files.get(part.file), counts.get(part.file)) else { return Ok(()) };
+        add(definition, file, part, count.as_deref(), &groups).map_err(|error| not_read(files, &error))
     })?;
-    let Some(rows) = rows else { return Ok(Vec::new()) };
-    rows.collect_with_engine(pl::Engine::Streaming).map_err(|error| not_read(files, &error))?;
     let counted = counted(definition, &groups.counts()).and_then(|counted| books.enter(definition, files, &counted));
     counted.map_err(|e| engine_error(&e))?;
     Ok(by_partition(definition, groups.take()))
+}
+
+/// Counts the rows of a part, and adds those in scope to their groups.
+fn add(
+    definition: &Definition,
+    file: &LookedAt,
+    part: &Part,
+    count: Option<&FileCount>,
+    groups: &Groups,
+) -> pl::PolarsResult<()> {
+    let judge = Judge::of(definition, file, part.file);
+    let without = if part.is_doubtful { doubtful::without(definition, file, &judge, part)? } else { None };
+    if let Some(counts) = without {
+        groups.count(&counts);
+        count.iter().for_each(|count| count.add(part.rows));
+        return Ok(());
+    }
+    parts::read(definition, file, part, query::columns_of_rows(definition, file), |rows| {
+        let height = rows.height() as u64;
+        let rows = query::prepared(definition, file, rows.lazy(), Carried::default());
+        let needed = needed(definition, rows.may_be_bad);
+        groups.add(&judge, &rows.frame.select_seq(needed).collect()?)?;
+        count.iter().for_each(|count| count.add(height));
+        Ok(())
+    })
 }
 
 /// What is needed of rows that are prepared.

@@ -9,10 +9,11 @@ use super::place::Placed;
 use super::scope::{value_name, value_of};
 use crate::partition::PartitionValue;
 use crate::pipeline::url::shown;
-use crate::pipeline::{Aggregate, Definition, Expr, Reason, SOURCE_FILE, SOURCE_LINE};
+use crate::pipeline::{Aggregate, Column, Definition, Expr, Reason, SOURCE_FILE, SOURCE_LINE};
 use ::polars::io::HiveOptions;
 use ::polars::prelude as pl;
 use ::polars::prelude::{IntoLazy, lit};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// The column of verdicts: [`Verdict::code`].
@@ -20,7 +21,7 @@ pub(super) const VERDICT: &str = "\u{1}verdict";
 /// The column with the source rows of a group.
 pub(super) const ROWS: &str = "\u{1}rows";
 /// The column with a row's number in its file, from 0. Where no other column of a file is read, it says how many there are.
-const ROW: &str = "\u{1}row";
+pub(super) const ROW: &str = "\u{1}row";
 /// Of a text file: whether a row's line is malformed or a value of it does not fit.
 pub(super) const BAD_LINE: &str = "\u{1}bad line";
 /// Of a text file: a row's line, from 1.
@@ -100,18 +101,14 @@ pub(super) struct Reading {
 }
 
 /// Cuts a file to the row groups that may hold rows of the scope.
-pub(super) fn reading(definition: &Definition, file: &LookedAt) -> Reading {
-    let places = match file.allowed.condition() {
-        None => vec![Placed::Anywhere; file.row_groups.len()],
-        Some(_) => file.placed(definition),
-    };
+pub(super) fn reading(file: &LookedAt) -> Reading {
     let is_out = |values: &[PartitionValue]| !file.allowed.contains(values);
     let mut out = Reading::default();
     let mut offset = 0;
-    for (rows, place) in file.row_groups.iter().zip(places) {
+    for (rows, place) in file.row_groups.iter().zip(&file.placed) {
         match place {
-            Placed::In(values) if is_out(&values) => out.placed.push((values, *rows)),
-            Placed::Between(least, greatest) if is_out(&least) && is_out(&greatest) => {
+            Placed::In(values) if is_out(values) => out.placed.push((values.clone(), *rows)),
+            Placed::Between(least, greatest) if is_out(least) && is_out(greatest) => {
                 out.doubtful.push((offset, *rows));
             }
             _ => match out.stretches.last_mut() {
@@ -211,7 +208,8 @@ pub(super) fn prepared(definition: &Definition, file: &LookedAt, frame: pl::Lazy
     let Carried { count, columns: more, mut names, with_bad } = carried;
     columns.extend(more);
     let mut values = partition_values(definition, count);
-    let of_contract = definition.source.columns.iter().map(|c| c.name.as_str());
+    let needed = definition.source.columns.iter().filter(|column| definition.needs(&column.name));
+    let of_contract = needed.map(|column| column.name.as_str());
     let mut kept: Vec<pl::Expr> = of_contract.chain(extras.iter().copied()).map(pl::col).collect();
     kept.extend(names.drain(..).map(pl::col));
     values.extend(kept.iter().cloned());
@@ -228,21 +226,52 @@ pub(super) fn prepared(definition: &Definition, file: &LookedAt, frame: pl::Lazy
     let any_bad = balanced(bad, pl::Expr::or);
     let may_be_bad = any_bad.is_some();
     values.extend(any_bad.map(|any_bad| any_bad.alias(BAD)));
-    Prepared { frame: frame.select(columns).select(values), kept, may_be_bad }
+    Prepared { frame: frame.select_seq(columns).select_seq(values), kept, may_be_bad }
 }
 
 /// The partition values of the rows of a frame over a file, and nothing else.
 pub(super) fn values(definition: &Definition, file: &LookedAt, frame: pl::LazyFrame) -> pl::LazyFrame {
     let values = partition_values(definition, None);
     let columns = definition.source.columns.iter().zip(&file.found).filter_map(|(column, found)| {
-        let is_needed = definition.partition.columns().iter().any(|p| p.source == column.name);
-        Some(found.convert(column).filter(|_| is_needed)?.expr.alias(column.name.as_str()))
+        let conversion = found.convert(column).filter(|_| is_of_partition(definition, column));
+        Some(conversion?.expr.alias(column.name.as_str()))
     });
     let mut columns: Vec<pl::Expr> = columns.collect();
     if !has_columns(file) {
         columns.push(pl::col(ROW));
     }
-    frame.select(columns).select(values)
+    frame.select_seq(columns).select_seq(values)
+}
+
+/// The columns of a file that [`values`] needs.
+pub(super) fn columns_of_values(definition: &Definition, file: &LookedAt) -> Vec<String> {
+    columns_of(definition, file, |column, _| is_of_partition(definition, column))
+}
+
+/// The columns of a file that [`prepared`] needs.
+pub(super) fn columns_of_rows(definition: &Definition, file: &LookedAt) -> Vec<String> {
+    let mut out = columns_of(definition, file, |column, found| is_brought(definition, column, found));
+    if file.is_text() {
+        out.push(BAD_LINE.to_owned());
+        out.extend(definition.uses_source_line().then(|| LINE.to_owned()));
+    }
+    out
+}
+
+fn columns_of(definition: &Definition, file: &LookedAt, is_needed: impl Fn(&Column, &Found) -> bool) -> Vec<String> {
+    let columns = definition.source.columns.iter().zip(&file.found);
+    let needed = columns.filter(|(column, found)| is_needed(column, found));
+    let names: BTreeSet<&str> = needed.filter_map(|(_, found)| found.name()).collect();
+    names.into_iter().map(str::to_owned).collect()
+}
+
+fn is_of_partition(definition: &Definition, column: &Column) -> bool {
+    definition.partition.columns().iter().any(|p| p.source == column.name)
+}
+
+/// Whether a column of the contract is needed, or a value of it may reject its row.
+fn is_brought(definition: &Definition, column: &Column, found: &Found) -> bool {
+    column.not_null || definition.needs(&column.name) || found.convert(column).is_some_and(|found| found.lossy)
 }
 
 /// The partition values of rows over the columns of the contract.
@@ -280,7 +309,7 @@ fn has_columns(file: &LookedAt) -> bool {
     file.found.iter().any(|found| !matches!(found, Found::Constant(_)))
 }
 
-fn is_numbered(definition: &Definition, file: &LookedAt) -> bool {
+pub(super) fn is_numbered(definition: &Definition, file: &LookedAt) -> bool {
     (definition.uses_source_line() && !file.is_text()) || !has_columns(file)
 }
 
@@ -288,7 +317,9 @@ fn brought(definition: &Definition, file: &LookedAt) -> Brought {
     let mut out = Brought { columns: Vec::new(), bad: Vec::new(), extras: Vec::new() };
     for (at, (column, found)) in definition.source.columns.iter().zip(&file.found).enumerate() {
         let name = column.name.as_str();
-        let Some(conversion) = found.convert(column) else { continue };
+        let Some(conversion) = found.convert(column).filter(|_| is_brought(definition, column, found)) else {
+            continue;
+        };
         out.columns.push(conversion.expr.alias(name));
         if column.not_null {
             out.bad.push((at, pl::col(name).is_null()));
@@ -382,10 +413,15 @@ fn parts(definition: &Definition, at: usize, aggregate: &Aggregate) -> Vec<pl::E
     match aggregate {
         Aggregate::CountRows => Vec::new(),
         Aggregate::Count(x) => vec![value(x).count().cast(pl::DataType::Int64).alias(name("count"))],
-        Aggregate::CountDistinct(x) => vec![
-            value(x).n_unique().cast(pl::DataType::Int64).alias(name("distinct")),
-            value(x).null_count().cast(pl::DataType::Int64).alias(name("nulls")),
-        ],
+        Aggregate::CountDistinct(x) => {
+            // Values of rows that are out of scope or filtered, of which there may be many, are not to be told apart.
+            let in_scope = pl::col(VERDICT).eq(lit(Verdict::InScope.code(0)));
+            let value = pl::when(in_scope).then(value(x)).otherwise(lit(pl::Null {}));
+            vec![
+                value.clone().n_unique().cast(pl::DataType::Int64).alias(name("distinct")),
+                value.null_count().cast(pl::DataType::Int64).alias(name("nulls")),
+            ]
+        }
         Aggregate::Min(x) => vec![value(x).min().alias(name("value"))],
         Aggregate::Max(x) => vec![value(x).max().alias(name("value"))],
         Aggregate::Sum(x) | Aggregate::Avg(x) => {

@@ -9,7 +9,7 @@ use super::contract::Found;
 use super::counts::FileCount;
 use super::files::LookedAt;
 use super::query::{self, Reading};
-use super::{Listener, engine_error, narrow, not_read};
+use super::{Listener, engine_error, narrow};
 use crate::engine::EngineError;
 use crate::pipeline::Definition;
 use ::polars::prelude as pl;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// How many row groups of a file are in memory at the same time, about.
 const GROUPS_IN_MEMORY: u64 = 8;
 /// The least that a value takes when it is decoded.
-pub(super) const VALUE_BYTES: u64 = 16;
+const VALUE_BYTES: u64 = 16;
 /// What a file takes beside its rows.
 pub(super) const FILE_BYTES: u64 = 1 << 20;
 /// The fewest rows of a part: smaller ones cost time and save next to nothing.
@@ -27,8 +27,8 @@ const LEAST_PART_ROWS: u64 = 4_096;
 /// What files of a round may take for each processor where there is no bound: more of them make no query faster.
 const PROCESSOR_BYTES: u64 = 192 << 20;
 
-/// The judged rows of the files; none where statistics place all of them out of scope. Reading takes about `limit_bytes` of
-/// memory.
+/// The judged rows of the files, each cut to the stretches of rows that may be of the scope; none where statistics place all of
+/// them out of it. Reading takes about `limit_bytes` of memory.
 pub(super) fn judged(
     definition: &Definition,
     files: &[LookedAt],
@@ -36,38 +36,18 @@ pub(super) fn judged(
     listener: &dyn Listener,
     limit_bytes: Option<u64>,
 ) -> Result<Option<pl::LazyFrame>, EngineError> {
-    of(definition, files, books, listener, limit_bytes, |file, index, stretch, count| {
-        query::scan(definition, file, index, stretch, count)
-    })
-}
-
-/// What `scan` makes of the files, each cut to the stretches of rows that may be of the scope. It is told the file, its number,
-/// offset and length of the stretch, and where to count the rows.
-pub(super) fn of(
-    definition: &Definition,
-    files: &[LookedAt],
-    books: &mut Books,
-    listener: &dyn Listener,
-    limit_bytes: Option<u64>,
-    scan: impl Fn(&LookedAt, usize, (u64, u64), Option<&Arc<FileCount>>) -> pl::PolarsResult<pl::LazyFrame>,
-) -> Result<Option<pl::LazyFrame>, EngineError> {
     let processors = || std::thread::available_parallelism().map_or(1, usize::from) as u64;
     let round_bytes = limit_bytes.unwrap_or_else(|| processors().saturating_mul(PROCESSOR_BYTES));
     let (mut rounds, mut taken) = (Vec::<Vec<pl::LazyFrame>>::new(), 0);
-    let mut readings: Vec<Reading> = files.iter().map(|file| query::reading(definition, file)).collect();
-    let without = narrow::settle(definition, files, &mut readings, round_bytes);
-    let without = without.map_err(|e| not_read(files, &e))?;
+    let mut readings: Vec<Reading> = files.iter().map(query::reading).collect();
+    let without = narrow::settle(definition, files, &mut readings, limit_bytes)?;
     books.enter(definition, files, &without.counted).map_err(|e| engine_error(&e))?;
     for (index, (file, reading)) in files.iter().zip(readings).enumerate() {
-        // Those of text files were counted when they were read.
-        let count = (!file.is_text()).then(|| Arc::new(FileCount::new(listener.counts(), file.bytes(), file.rows())));
-        for (values, rows) in &reading.placed {
-            books.enter_placed(definition, &file.planned.path, values, *rows);
-            count.iter().for_each(|count| count.add(*rows));
-        }
+        let count = counted(definition, file, &reading, books, listener);
         count.iter().for_each(|count| count.add(without.rows.get(index).copied().unwrap_or(0)));
         for part in parts(file, &reading.stretches, limit_bytes.map(|limit| limit / GROUPS_IN_MEMORY)) {
-            let rows = scan(file, index, (part.start, part.rows), count.as_ref()).map_err(|e| engine_error(&e))?;
+            let rows = query::scan(definition, file, index, (part.start, part.rows), count.as_ref());
+            let rows = rows.map_err(|e| engine_error(&e))?;
             taken += part.memory();
             match rounds.last_mut() {
                 Some(round) if taken <= round_bytes => round.push(rows),
@@ -84,8 +64,25 @@ pub(super) fn of(
     one_after_the_other(rounds).map(Some).map_err(|e| engine_error(&e))
 }
 
+/// Where the rows of a file count as read; nowhere for text, whose lines were counted when they were read. Enters those into the
+/// books that statistics place out of scope.
+pub(super) fn counted(
+    definition: &Definition,
+    file: &LookedAt,
+    reading: &Reading,
+    books: &mut Books,
+    listener: &dyn Listener,
+) -> Option<Arc<FileCount>> {
+    let count = (!file.is_text()).then(|| Arc::new(FileCount::new(listener.counts(), file.bytes(), file.rows())));
+    for (values, rows) in &reading.placed {
+        books.enter_placed(definition, &file.planned.path, values, *rows);
+        count.iter().for_each(|count| count.add(*rows));
+    }
+    count
+}
+
 /// As one query.
-pub(super) fn one_after_the_other(rounds: Vec<Vec<pl::LazyFrame>>) -> pl::PolarsResult<pl::LazyFrame> {
+fn one_after_the_other(rounds: Vec<Vec<pl::LazyFrame>>) -> pl::PolarsResult<pl::LazyFrame> {
     let side_by_side = |round: Vec<pl::LazyFrame>| -> pl::PolarsResult<pl::LazyFrame> {
         let round = pl::concat(round, pl::UnionArgs { maintain_order: false, ..Default::default() })?;
         // A step between, or the optimizer makes one union of all.
@@ -147,7 +144,7 @@ fn parts(file: &LookedAt, stretches: &[(u64, u64)], most_bytes: Option<u64>) -> 
 }
 
 /// The rows of each row group, and what the contract's columns in it take when they are decoded, about.
-fn groups(file: &LookedAt) -> impl Iterator<Item = (u64, u64)> {
+pub(super) fn groups(file: &LookedAt) -> impl Iterator<Item = (u64, u64)> {
     let names: Vec<&str> = file.found.iter().filter_map(Found::name).collect();
     file.metadata.row_groups.iter().map(move |group| {
         let rows = group.num_rows() as u64;

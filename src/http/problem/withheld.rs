@@ -3,10 +3,17 @@
 use super::Problem;
 use crate::http::FilesError;
 use crate::store::StoreError;
+use std::sync::Arc;
 
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
         Self::from(&error)
+    }
+}
+
+impl From<Arc<StoreError>> for Problem {
+    fn from(error: Arc<StoreError>) -> Self {
+        Self::from(&*error)
     }
 }
 
@@ -20,6 +27,10 @@ impl From<&StoreError> for Problem {
             StoreError::Unavailable(cause) => {
                 tracing::warn!(error = %cause, "the database did not answer a request");
                 Problem::Unavailable
+            }
+            StoreError::UnreadableRun(run) => {
+                tracing::error!(run.id = %run.control.id, why = run.why, "a run cannot be shown");
+                Problem::UnreadableRun(run.clone())
             }
             other => {
                 tracing::error!(error = %other, "the database could not serve a request");

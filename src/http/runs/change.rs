@@ -1,13 +1,13 @@
 //! `POST /runs/{id}/cancel` and `/retry`.
 
 use super::shown::Shown;
-use super::{definition_for_retry, find_to_change, location, parse_id, stored_run, too_many_queued};
+use super::{definition_for_retry, find_to_change, location, not_done, parse_id, stored_run, too_many_queued};
 use crate::http::params::Params;
 use crate::http::problem::{Problem, ProblemDetails};
 use crate::http::wire::RunView;
 use crate::http::{Caller, Server, body};
-use crate::run::{Run, RunId, State as RunState};
-use crate::store::{Cancelled, Retried};
+use crate::run::{RunId, State as RunState};
+use crate::store::{Cancelled, Retried, RunControl};
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
@@ -56,9 +56,9 @@ pub(super) async fn cancel(
 ) -> Result<Response, Problem> {
     params.only(&[])?;
     let id = parse_id(&id)?;
-    find_to_change(&api, &caller, id).await?;
+    let run = find_to_change(&api, &caller, id).await?;
     let CancelRequest {} = body::optional_json(&headers, &body)?;
-    let status = match api.store.cancel(id).await? {
+    let status = match api.store.cancel(id).await.map_err(|error| not_done(&error, &run))? {
         Cancelled::Now => StatusCode::OK,
         Cancelled::Asked => StatusCode::ACCEPTED,
         Cancelled::Unknown => return Err(Problem::NoSuchRun(id.to_string())),
@@ -103,14 +103,13 @@ pub(super) async fn retry(
     params.only(&[])?;
     let run = find_to_change(&api, &caller, parse_id(&id)?).await?;
     let RetryRequest { if_attempt } = body::optional_json(&headers, &body)?;
-    let last_attempt = run.attempts.last().map_or(0, |attempt| attempt.number);
     if !matches!(run.state, RunState::Failed | RunState::Cancelled) {
         // Said before the definition is looked at, which does not matter then.
-        return Err(not_allowed(run.id, run.state, last_attempt, if_attempt));
+        return Err(not_allowed(run.id, run.state, run.last_attempt, if_attempt));
     }
     let definition = definition_for_retry(&api, &caller, &run).await?;
-    match api.store.retry(run.id, if_attempt, &definition).await? {
-        Retried::Queued => queued(&caller, &*stored_run(&api, run.id).await?),
+    match api.store.retry(run.id, if_attempt, &definition).await.map_err(|error| not_done(&error, &run))? {
+        Retried::Queued => queued(&api, &caller, &run).await,
         Retried::Unknown => Err(Problem::NoSuchRun(id)),
         Retried::PreconditionFailed(unmet) => Err(Problem::PreconditionFailed(unmet)),
         Retried::Overlaps(runs) => Err(Problem::OverlappingRuns(runs)),
@@ -119,9 +118,9 @@ pub(super) async fn retry(
     }
 }
 
-fn queued(caller: &Caller, run: &Run) -> Result<Response, Problem> {
+async fn queued(api: &Server, caller: &Caller, run: &RunControl) -> Result<Response, Problem> {
     log_retry(caller, run);
-    let mut response = Shown::of(run)?.answer(StatusCode::ACCEPTED, None);
+    let mut response = Shown::of(&*stored_run(api, run.id).await?)?.answer(StatusCode::ACCEPTED, None);
     if let Some(location) = location(run.id) {
         response.headers_mut().insert(header::LOCATION, location);
     }
@@ -129,7 +128,7 @@ fn queued(caller: &Caller, run: &Run) -> Result<Response, Problem> {
 }
 
 /// Who queued a run again, and by which token.
-pub(super) fn log_retry(caller: &Caller, run: &Run) {
+pub(super) fn log_retry(caller: &Caller, run: &RunControl) {
     let (by, token) = (&caller.principal.0, caller.token_id());
     tracing::info!(run.id = %run.id, pipeline = run.pipeline, principal = by, token.id = token, "queued a run again");
 }

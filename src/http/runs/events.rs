@@ -46,7 +46,7 @@ const AFTER_A_BREAK: Duration = Duration::from_secs(1);
 /// Follows a run to its end by server-sent events.
 ///
 /// `state` comes first and whenever the run's state, attempt or error is another; `progress` as the run gets on, about once a second;
-/// `end`, whose data is the run as `GET /runs/{id}` shows it, when it has ended, and then the stream is over. A comment comes
+/// `end`, whose data is the run as `GET /runs/{id}` shows it (or the problem, with its `state`, where it cannot be read), when it has ended, and then the stream is over. A comment comes
 /// where nothing else has for 15 seconds. A client that comes back with `Last-Event-ID`, to whatever server, is told what it has not been told:
 /// the state where it is not the one that it knows, and always the last one and the end. Progress in between, and states that the
 /// run has left again by then, are not told one by one. An id that is not known is as none.
@@ -264,11 +264,15 @@ impl Telling {
     async fn take(&mut self, look: &Look) -> Option<()> {
         let events = look.events().ok()?;
         self.told.take(events, &mut self.frames);
-        // Where it cannot be read now, it is looked at again.
-        if let Ok(Some(shown)) = look.ended(&*self.api.store).await {
-            self.frames.extend([events.end.clone(), shown.body().clone(), Bytes::from_static(b"\n\n")]);
-            self.is_over = true;
-        }
+        let end = match look.ended(&*self.api.store).await {
+            Ok(Some(shown)) => shown.body().clone(),
+            // It has ended, and no further look would tell more.
+            Err(problem @ Problem::UnreadableRun(_)) => problem.json(),
+            // Where it cannot be read now, it is looked at again.
+            Ok(None) | Err(_) => return Some(()),
+        };
+        self.frames.extend([events.end.clone(), end, Bytes::from_static(b"\n\n")]);
+        self.is_over = true;
         Some(())
     }
 }

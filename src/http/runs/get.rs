@@ -1,16 +1,14 @@
 //! `GET /runs/{id}`: a run as it is, or as it ends.
 
-use super::shown::Shown;
 use super::wait::Wait;
-use super::{check_seen, find, parse_id};
+use super::{check_seen, parse_id};
 use crate::http::params::Params;
 use crate::http::problem::{Problem, ProblemDetails};
 use crate::http::wire::RunView;
-use crate::http::{Caller, Server};
+use crate::http::{Caller, Server, answer};
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use std::sync::Arc;
 
 /// Shows a run; with `wait`, when it ends or the time is up.
 #[utoipa::path(get, path = "/runs/{id}", operation_id = "get_run", tag = "runs",
@@ -43,16 +41,11 @@ pub(super) async fn get(
 ) -> Result<Response, Problem> {
     params.only(&["wait"])?;
     let wait = Wait::asked(&params, &headers, &api.limits)?;
+    let headers = answer::conditions(headers);
     let id = parse_id(&id)?;
-    let (shown, _place) = match wait.is_none() {
-        true => (Arc::new(Shown::of(&*find(&api, &caller, id).await?)?), None),
-        false => {
-            check_seen(&api, &caller, id).await?;
-            let place = wait.place(&api, &caller)?;
-            (wait.for_end(&api, id).await?, place)
-        }
-    };
-    let mut response = shown.answer(StatusCode::OK, Some(&headers));
+    check_seen(&api, &caller, id).await?;
+    let _place = wait.place(&api, &caller)?;
+    let mut response = wait.for_end(&api, id).await?.answer(StatusCode::OK, Some(&headers));
     wait.mark(&mut response);
     Ok(response)
 }

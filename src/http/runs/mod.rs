@@ -19,7 +19,7 @@ use super::problem::{Denied, Limited, Problem};
 use super::{Caller, Server};
 use crate::pipeline::Definition;
 use crate::run::{Mode, Principal, Run, RunId};
-use crate::store::StoredDefinition;
+use crate::store::{RunControl, StoreError, StoredDefinition, UnreadableRun};
 use axum::http::HeaderValue;
 use std::sync::Arc;
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -38,20 +38,20 @@ fn location(run: RunId) -> Option<HeaderValue> {
     HeaderValue::from_str(&format!("/runs/{run}")).ok()
 }
 
-/// The run of this id, or a 404, also where its pipeline is none of the caller's.
-async fn find(api: &Server, caller: &Caller, id: RunId) -> Result<Arc<Run>, Problem> {
-    let run = stored_run(api, id).await?;
+/// The run of this id, or a 404, also where its pipeline is none of the caller's. What is in its documents does not matter.
+async fn find(api: &Server, caller: &Caller, id: RunId) -> Result<RunControl, Problem> {
+    let run = control(api, id).await?;
     if caller.sees(&run.pipeline) { Ok(run) } else { Err(Problem::NoSuchRun(id.to_string())) }
 }
 
 /// The same, where the caller may cancel and retry it.
-async fn find_to_change(api: &Server, caller: &Caller, id: RunId) -> Result<Arc<Run>, Problem> {
+async fn find_to_change(api: &Server, caller: &Caller, id: RunId) -> Result<RunControl, Problem> {
     let run = find(api, caller, id).await?;
     match caller.may_change(&run.principal) {
         true => Ok(run),
         false => Err(Problem::Denied(Denied::NotYourRun {
             run_id: id,
-            owner: run.principal.clone(),
+            owner: run.principal,
             caller: caller.principal.clone(),
         })),
     }
@@ -65,6 +65,24 @@ async fn check_seen(api: &Server, caller: &Caller, id: RunId) -> Result<(), Prob
 
 async fn stored_run(api: &Server, id: RunId) -> Result<Arc<Run>, Problem> {
     api.questions().run(id).await?.ok_or_else(|| Problem::NoSuchRun(id.to_string()))
+}
+
+/// What of a run can be told also where its documents cannot be read.
+async fn control(api: &Server, id: RunId) -> Result<RunControl, Problem> {
+    match api.store.get(id).await {
+        Err(StoreError::UnreadableRun(run)) => Ok(run.control),
+        found => Ok(found?.ok_or_else(|| Problem::NoSuchRun(id.to_string()))?.into()),
+    }
+}
+
+/// Why a step with a run was not done: where what is kept of the run could not be read, which run that is.
+fn not_done(error: &StoreError, run: &RunControl) -> Problem {
+    match error {
+        StoreError::Corrupt(why) => {
+            StoreError::UnreadableRun(Box::new(UnreadableRun { control: run.clone(), why: why.clone() })).into()
+        }
+        other => other.into(),
+    }
 }
 
 /// The id that a text is; what is no id is no run.
@@ -81,7 +99,7 @@ fn stored(definition: &Definition) -> StoredDefinition {
 }
 
 /// The definition that a retry takes: the current one, if it still has what the run names.
-async fn definition_for_retry(api: &Server, caller: &Caller, run: &Run) -> Result<StoredDefinition, Problem> {
+async fn definition_for_retry(api: &Server, caller: &Caller, run: &RunControl) -> Result<StoredDefinition, Problem> {
     let changed = |detail| Problem::DefinitionChanged { run_id: run.id, detail };
     let Some(definition) = api.definition(&run.pipeline) else {
         let known = api.pipeline_names(caller).join(", ");
@@ -90,10 +108,10 @@ async fn definition_for_retry(api: &Server, caller: &Caller, run: &Run) -> Resul
     // A full run makes its partitions anew; those listed are an earlier attempt's.
     let named = if run.mode == Mode::Full { &[] } else { run.partitions.as_slice() };
     for partition in named {
-        definition.partition.parse_key(partition.partition.as_str()).map_err(|error| {
+        definition.partition.parse_key(partition.as_str()).map_err(|error| {
             changed(format!(
-                "{} is no partition of the pipeline {} as it is now: {error}; submit a new run under a new key",
-                partition.partition, run.pipeline
+                "{partition} is no partition of the pipeline {} as it is now: {error}; submit a new run under a new key",
+                run.pipeline
             ))
         })?;
     }

@@ -4,14 +4,14 @@ use super::ask::{IfFailed, SubmitRequest};
 use super::change::log_retry;
 use super::shown::Shown;
 use super::wait::Wait;
-use super::{definition_for_retry, layout, location, plan, stored, stored_run, too_many_queued};
+use super::{control, definition_for_retry, layout, location, not_done, plan, stored, stored_run, too_many_queued};
 use crate::http::params::Params;
 use crate::http::problem::{FieldError, Problem, ProblemDetails};
 use crate::http::wire::{RunOrPlan, RunView};
 use crate::http::{Api, Caller, IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED, Server, body, middleware};
 use crate::pipeline::{self, Definition};
 use crate::run::{Asked, Audience, IdempotencyKey, Mode, Run, RunId, State as RunState};
-use crate::store::{KnownKey, NewRun, Retried, StoredDefinition, Submitted};
+use crate::store::{KnownKey, NewRun, Retried, RunFilter, StoreError, StoredDefinition, Submitted, UnreadableRun};
 use crate::telemetry;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -87,24 +87,27 @@ pub(super) async fn submit(
     if params.flag("dry_run")? {
         return dry_run(&api, &caller, &headers, &body, wait).await;
     }
-    answer(&api, &caller, &headers, &body, wait).instrument(tracing::info_span!("submit")).await
+    answer(&api, &caller, headers, body, wait).instrument(tracing::info_span!("submit")).await
 }
 
 async fn answer(
     api: &Server,
     caller: &Caller,
-    headers: &HeaderMap,
-    body: &Bytes,
+    headers: HeaderMap,
+    body: Bytes,
     wait: Wait,
 ) -> Result<Response, Problem> {
-    let request = read(headers, body)?;
-    let key = key(headers, request.idempotency_key.as_deref())?;
+    let request = read(&headers, &body)?;
+    let key = key(&headers, request.idempotency_key.as_deref())?;
+    let traceparent = telemetry::traceparent(middleware::traceparent(&headers));
+    // Whoever waits is in memory without them.
+    drop((headers, body));
     check_pipeline(api, caller, &request)?;
     for _ in 0..MAX_LOOKS {
-        if let Some(known) = api.questions().known_key(&caller.principal, &key).await? {
+        if let Some(known) = known_key(api, caller, &key).await? {
             return replay(api, caller, &request, &known, wait).await;
         }
-        let run = new_run(api, caller, &request, &key, headers).await?;
+        let run = new_run(api, caller, &request, &key, traceparent.clone()).await?;
         let submitted = match run.is_plain() {
             true => api.questions().submit(run).await?,
             false => api.store.submit(&run).await?,
@@ -133,7 +136,7 @@ async fn dry_run(
     let request = SubmitRequest { if_failed: None, ..request };
     check_pipeline(api, caller, &request)?;
     let known = match key(headers, request.idempotency_key.as_deref()) {
-        Ok(key) => api.questions().known_key(&caller.principal, &key).await?,
+        Ok(key) => known_key(api, caller, &key).await?,
         Err(Problem::MissingKey) => None,
         Err(problem) => return Err(problem),
     };
@@ -142,6 +145,21 @@ async fn dry_run(
     }
     let (definition, asked) = asked(api, caller, &request).await?;
     plan::show(api, &definition, &asked).await
+}
+
+/// What is known of the caller's key. Where its first request cannot be read, the problem names the run.
+async fn known_key(api: &Server, caller: &Caller, key: &IdempotencyKey) -> Result<Option<Arc<KnownKey>>, Problem> {
+    let error = match api.questions().known_key(&caller.principal, key).await {
+        Err(error) if matches!(*error, StoreError::Corrupt(_)) => error,
+        known => return Ok(known?),
+    };
+    let of_key = (caller.principal.clone(), key.clone());
+    let runs = api.store.list(&RunFilter { idempotency_key: Some(of_key), limit: 1, ..RunFilter::default() }).await?;
+    let Some(run) = runs.first() else { return Err(error.into()) };
+    match caller.sees(&run.pipeline) {
+        true => Err(not_done(&error, &control(api, run.id).await?)),
+        false => Err(Problem::KeyReused { run_id: None, fields: Vec::new() }),
+    }
 }
 
 fn read(headers: &HeaderMap, body: &Bytes) -> Result<SubmitRequest, Problem> {
@@ -217,10 +235,10 @@ async fn new_run(
     caller: &Caller,
     request: &SubmitRequest,
     key: &IdempotencyKey,
-    headers: &HeaderMap,
+    traceparent: Option<String>,
 ) -> Result<NewRun, Problem> {
     let (definition, mut asked) = asked(api, caller, request).await?;
-    asked.traceparent = telemetry::traceparent(middleware::traceparent(headers));
+    asked.traceparent = traceparent;
     Ok(NewRun {
         id: RunId::new(),
         principal: caller.principal.clone(),
@@ -240,20 +258,17 @@ async fn replay(
     wait: Wait,
 ) -> Result<Response, Problem> {
     // The request is for a pipeline that there is for the caller; of another one nothing is told.
-    if !caller.sees(&known.run.pipeline) {
+    if !caller.sees(&known.pipeline) {
         return Err(Problem::KeyReused { run_id: None, fields: Vec::new() });
     }
     let fields = differences(api, request, known).await?;
     if !fields.is_empty() {
-        return Err(Problem::KeyReused { run_id: Some(known.run.id), fields });
+        return Err(Problem::KeyReused { run_id: Some(known.run_id), fields });
     }
-    let again = request.if_failed.unwrap_or_default() == IfFailed::Retry;
-    let mut retried = None;
-    if again && matches!(known.run.state, RunState::Failed | RunState::Cancelled) {
-        retry(api, caller, &known.run, request.if_attempt).await?;
-        retried = Some(stored_run(api, known.run.id).await?);
-    }
-    let run = retried.as_deref().unwrap_or(&known.run);
+    let again = request.if_failed.unwrap_or_default() == IfFailed::Retry
+        && retry_if_failed(api, caller, known.run_id, request.if_attempt).await?;
+    let retried = if again { Some(stored_run(api, known.run_id).await?) } else { None };
+    let run = retried.as_deref().map_or(known.run.as_ref(), Ok).map_err(unreadable)?;
     let shown = match wait.is_none() || run.state.is_ended() {
         true => Arc::new(Shown::of(run)?),
         false => wait.for_end(api, run.id).await?,
@@ -267,20 +282,27 @@ async fn replay(
     Ok(response)
 }
 
-/// Queues the run again, unless somebody else did since it was looked at, or its last attempt is another than the one asked
-/// about.
-async fn retry(api: &Server, caller: &Caller, run: &Run, if_attempt: Option<u32>) -> Result<(), Problem> {
-    let last_attempt = run.attempts.last().map_or(0, |attempt| attempt.number);
-    if if_attempt.is_some_and(|asked| asked != last_attempt) {
-        return Ok(());
+fn unreadable(run: &Box<UnreadableRun>) -> Problem {
+    StoreError::UnreadableRun(run.clone()).into()
+}
+
+/// Queues a failed or cancelled run again, unless somebody else did since it was looked at, or its last attempt is another than the
+/// one asked about. Whether it is queued again.
+async fn retry_if_failed(api: &Server, caller: &Caller, id: RunId, if_attempt: Option<u32>) -> Result<bool, Problem> {
+    let run = control(api, id).await?;
+    let is_another = if_attempt.is_some_and(|asked| asked != run.last_attempt);
+    if is_another || !matches!(run.state, RunState::Failed | RunState::Cancelled) {
+        return Ok(false);
     }
-    let definition = definition_for_retry(api, caller, run).await?;
-    match api.store.retry(run.id, Some(last_attempt), &definition).await? {
+    let definition = definition_for_retry(api, caller, &run).await?;
+    let retried = api.store.retry(run.id, Some(run.last_attempt), &definition).await;
+    match retried.map_err(|error| not_done(&error, &run))? {
         Retried::Queued => {
-            log_retry(caller, run);
-            Ok(())
+            log_retry(caller, &run);
+            Ok(true)
         }
-        Retried::NotAllowed { .. } => Ok(()),
+        // Somebody else was first.
+        Retried::NotAllowed { .. } => Ok(true),
         Retried::PreconditionFailed(unmet) => Err(Problem::PreconditionFailed(unmet)),
         Retried::Overlaps(runs) => Err(Problem::OverlappingRuns(runs)),
         Retried::TooManyQueued(limit) => Err(too_many_queued(&run.principal, limit)),
@@ -289,24 +311,23 @@ async fn retry(api: &Server, caller: &Caller, run: &Run, if_attempt: Option<u32>
 }
 
 /// The fields in which a request differs from the first one under its key.
-async fn differences(api: &Api, request: &SubmitRequest, known: &KnownKey) -> Result<Vec<&'static str>, Problem> {
-    let first = &known.run.asked;
+async fn differences(api: &Server, request: &SubmitRequest, known: &KnownKey) -> Result<Vec<&'static str>, Problem> {
     if let Some(definition) = accepted_with(api, known).await? {
-        return Ok(request.differences(first, Some(&definition)));
+        return Ok(request.differences(&known.asked, Some(&definition)));
     }
     // What the two are to be the same in is the fingerprint, whatever it is read by; and canonical texts are themselves.
     let current = api.definition(&request.pipeline);
-    let again = current.and_then(|definition| request.read_again(first, &definition));
+    let again = current.and_then(|definition| request.read_again(&known.asked, &definition));
     if again.is_some_and(|again| again.fingerprint() == known.fingerprint) {
         return Ok(Vec::new());
     }
-    Ok(request.differences(first, None))
+    Ok(request.differences(&known.asked, None))
 }
 
 /// The definition that the key's first request was read by: the current one if it is the same, or as it is stored. None
 /// where an earlier version accepted what this one refuses.
-async fn accepted_with(api: &Api, known: &KnownKey) -> Result<Option<Arc<Definition>>, Problem> {
-    let current = api.definition(&known.run.pipeline).filter(|current| current.hash == known.accepted_with);
+async fn accepted_with(api: &Server, known: &KnownKey) -> Result<Option<Arc<Definition>>, Problem> {
+    let current = api.definition(&known.pipeline).filter(|current| current.hash == known.accepted_with);
     if current.is_some() {
         return Ok(current);
     }

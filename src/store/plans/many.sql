@@ -75,7 +75,8 @@ select 'pipeline-' || (n % 20), 'at=' || (n / 20), document, id, at, 'definition
 insert into history (pipeline, partition, version, run_id, committed_at, outcome, content, definition)
 select 'pipeline-' || (n % 20), 'at=' || (n / 400), n, id, at, 'replaced', document, 'definition-' || (n / 100000 * 20 + n % 20) from numbers;
 
-insert into outbox (id, run_id, kind, url, host, event, notice, created_at, state, due_at)
+-- One principal has a backlog.
+insert into outbox (id, run_id, kind, url, host, event, notice, created_at, state, due_at, principal)
 select id, id, 'webhook', 'https://hooks.example.org/' || n, 'hooks.example.org', 'run.succeeded', document, at,
-    case when n % 1000 = 0 then 'pending' when n % 1000 = 1 then 'gave_up' else 'delivered' end, at
+    case when n % 7 = 1 or n % 1000 = 0 then 'pending' when n % 1000 = 1 then 'gave_up' else 'delivered' end, at, 'principal-' || (n % 7)
 from numbers;

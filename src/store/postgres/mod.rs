@@ -1,5 +1,6 @@
 //! The store in Postgres: any number of servers and workers.
 
+mod claims;
 mod listen;
 mod outbox;
 #[cfg(test)]

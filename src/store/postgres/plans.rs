@@ -6,7 +6,7 @@ mod look;
 
 use super::sql::STATEMENTS;
 use super::{PostgresOptions, PostgresStore};
-use crate::store::plans::{by_name, many_rows};
+use crate::store::plans::{WALKS_A_BACKLOG, by_name, many_rows};
 use asked::{TYPES, asked};
 use look::Look;
 use serde_json::Value;
@@ -62,7 +62,12 @@ async fn judged(connection: &mut PgConnection) -> BTreeSet<String> {
         for values in if named.is_empty() { vec![None] } else { named } {
             let execute = prepare(connection, name, statement, values.as_deref()).await;
             let pages = FILLS_A_PAGE.contains(&name.as_str());
-            let mut found = look.at(&explain(connection, &execute).await, pages);
+            let plan = explain(connection, &execute).await;
+            let mut found = look.at(&plan, pages);
+            let (walks, index) = WALKS_A_BACKLOG;
+            if name == walks && plan.to_string().contains(index) {
+                found.push(format!("a backlog is walked through by {index}"));
+            }
             // What has few rows here may have many: there must be a plan that reads an index.
             run(connection, "set enable_seqscan = off".to_owned()).await;
             found.extend(look.without_scans(&explain(connection, &execute).await));

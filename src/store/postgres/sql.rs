@@ -104,8 +104,8 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         select r.pipeline, p.partition, r.sequence, r.id
         from runs r
         join run_partitions p on p.run_id = r.id
-        where r.id in (select json_array_elements_text($1::json)::uuid) and r.mode = 'overwrite' and r.sequence > 0",
-    release_scope: r"delete from reservations where run_id = $1",
+        where r.id in (select json_array_elements_text($1::json)::uuid) and r.mode = 'overwrite' and r.sequence > 0
+        order by r.sequence",
     asked: r"select asked from runs where id = $1",
     overlapping_runs: r"
         select o.id
@@ -151,94 +151,7 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
             decided_token = $9, attempts = $10, lost_workers = $11, failures_source = $12, failures_service = $13,
             failures_compute = $14, progress = $15::json, error = $16::json, started_at = $17, ended_at = $18
         where id = $1",
-    lost_runs: r"
-        select id
-        from runs
-        where state = 'running' and state in ('running', 'committing') and lease_until <= $1
-        order by sequence
-        limit $2
-        for update skip locked",
-    unfinished_run: r"
-        select id
-        from runs
-        where state = 'committing' and state in ('running', 'committing') and lease_until <= $1
-        order by sequence
-        limit 1
-        for update skip locked",
-    due_pipeline: r"
-        select pipeline
-        from runs
-        where state = 'queued' and sequence < 0 and due_at <= $1 and pipeline not in (select json_array_elements_text($2::json))
-        order by due_at
-        limit 1",
-    next_run: r"
-        select chosen.id, chosen.pipeline
-        from (select principal, taken from turns order by taken, principal) t
-        cross join lateral (
-            select r.id, r.pipeline
-            from runs r
-            where r.principal = t.principal
-                and r.state = 'queued'
-                and r.sequence > 0
-                and r.due_at <= $1
-                and ($2::text is null or r.pipeline = $2)
-                and r.pipeline not in (select json_array_elements_text($3::json))
-                and not exists (
-                    select 1
-                    from reservations mine
-                    where mine.run_id = r.id
-                        and mine.sequence > (
-                            select min(theirs.sequence)
-                            from reservations theirs
-                            where theirs.pipeline = mine.pipeline and theirs.partition = mine.partition
-                        )
-                )
-                and not exists (
-                    select 1
-                    from runs o
-                    where o.pipeline = r.pipeline
-                        and o.mode = 'full'
-                        and o.state in ('queued', 'running', 'committing')
-                        and o.id <> r.id
-                        and (o.state <> 'queued' or (o.sequence > 0 and o.sequence < r.sequence))
-                )
-                and not exists (
-                    select 1
-                    from runs o
-                    where o.state in ('running', 'committing') and o.pipeline = r.pipeline and o.definition <> r.definition
-                )
-                and (r.mode <> 'full' or not exists (
-                    select 1
-                    from runs o
-                    where o.pipeline = r.pipeline
-                        and o.state in ('queued', 'running', 'committing')
-                        and o.id <> r.id
-                        and (o.state <> 'queued' or (o.sequence > 0 and o.sequence < r.sequence))
-                ))
-                and not exists (
-                    select 1
-                    from runs o
-                    where o.pipeline = r.pipeline
-                        and o.state in ('queued', 'running', 'committing')
-                        and o.state = 'queued'
-                        and o.sequence > 0
-                        and o.sequence < r.sequence
-                        and o.due_at <= $1
-                        and o.definition <> r.definition
-                )
-            order by r.priority desc, r.sequence
-            limit 1
-        ) chosen
-        order by t.taken, t.principal
-        limit 1",
-    take_turn: r"
-        update turns set taken = (select max(taken) + 1 from turns)
-        where principal = (
-            select mine.principal
-            from turns mine
-            where mine.principal = (select principal from runs where id = $1)
-            for update skip locked
-        )",
+    claims: super::claims::CLAIMS,
     fail_unreadable: r"
         update runs set
             state = 'failed', cancel_requested = false, claim_token = null, lease_until = null, progress = null,

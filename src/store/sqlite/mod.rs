@@ -1,5 +1,6 @@
 //! The store in a SQLite file: one serving process, which holds a lock on a file beside it.
 
+mod claims;
 mod outbox;
 #[cfg(test)]
 mod plans;

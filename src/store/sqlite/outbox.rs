@@ -10,38 +10,71 @@ pub(in crate::store) const OUTBOX: OutboxStatements = OutboxStatements {
         from runs r
         where r.id = ?1",
     insert_message: r"
-        insert into outbox (id, run_id, kind, url, host, event, notice, created_at, due_at)
-        values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8)",
+        insert into outbox (id, run_id, kind, url, host, event, notice, created_at, due_at, principal)
+        values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8, ?9)",
     claim_message: r"
         update outbox set token = ?3, due_at = ?2
         where position = (
-            select o.position
-            from outbox o
-            where o.state = 'pending'
-                and o.due_at <= ?1
-                and o.kind in (select value from json_each(?4))
-                and o.host not in (select value from json_each(?5))
-                and (
-                    o.kind <> 'webhook'
-                    or (select r.principal from runs r where r.id = o.run_id) not in (select value from json_each(?6))
+            -- Of each principal and host any one message, and its next one.
+            with recursive recipients (any_one) as (
+                select (
+                    select o.position
+                    from outbox o indexed by outbox_by_recipient
+                    where o.state = 'pending'
+                    order by o.principal, o.host
+                    limit 1
                 )
-                and (o.kind <> 'lineage' or not exists (
-                    select 1
-                    from outbox earlier
-                    where earlier.run_id = o.run_id
-                        and earlier.position < o.position
-                        and earlier.kind = 'lineage'
-                        and earlier.state = 'pending'
-                ))
+                union all
+                select (
+                    select o.position
+                    from outbox o indexed by outbox_by_recipient
+                    where o.state = 'pending' and (o.principal, o.host) > (r.principal, r.host)
+                    order by o.principal, o.host
+                    limit 1
+                )
+                from recipients
+                cross join outbox r on r.position = recipients.any_one
+            )
+            select o.position
+            from recipients
+            cross join outbox r on r.position = recipients.any_one
+            cross join outbox o on o.position = (
+                select d.position
+                from outbox d indexed by outbox_by_recipient
+                where d.state = 'pending'
+                    and d.principal = r.principal
+                    and d.host = r.host
+                    and d.due_at <= ?1
+                    and (d.kind <> 'lineage' or not exists (
+                        select 1
+                        from outbox earlier
+                        where earlier.run_id = d.run_id
+                            and earlier.position < d.position
+                            and earlier.kind = 'lineage'
+                            and earlier.state = 'pending'
+                    ))
+                order by d.due_at, d.position
+                limit 1
+            )
+            where r.kind in (select value from json_each(?4))
+                and r.host not in (select value from json_each(?5))
+                and (r.kind <> 'webhook' or r.principal not in (select value from json_each(?6)))
             order by o.due_at, o.position
             limit 1
         )
-        returning id, url, host, notice, tries",
+        returning position, id, url, host, notice, tries",
     save_try: r"
         update outbox set
             state = ?3, due_at = ?4, token = null, tries = tries + 1, last_status = ?5, last_error = ?6, last_try_at = ?7
-        where id = ?1 and token = ?2",
-    drop_told_lineage: r"delete from outbox where id = ?1 and token = ?2 and kind = 'lineage'",
+        where position = ?1 and token = ?2",
+    put_off_later_lineage: r"
+        update outbox set due_at = ?2
+        where run_id = (select o.run_id from outbox o where o.position = ?1 and o.kind = 'lineage')
+            and position > ?1
+            and kind = 'lineage'
+            and state = 'pending'
+            and due_at < ?2",
+    drop_told_lineage: r"delete from outbox where position = ?1 and token = ?2 and kind = 'lineage'",
     outbox_depth: r"
         select kind, 'pending' as state, count(*) as messages, min(created_at) as oldest
         from outbox

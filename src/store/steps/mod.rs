@@ -22,7 +22,7 @@ use super::{
     AsOf, Begun, Cancelled, Change, ClaimRequest, Claimed, Decision, Ended, EndedAt, Fenced, Glance, KnownKey, Listing,
     MessageClaim, NewRun, NewToken, OutboxDepth, PartitionFilter, Prunable, QueueDepth, Renewal, Retried, RunFilter,
     RunStore, StagingVerdict, StoreError, StoreResult, StoredDefinition, Submitted, Taken, TokenStore, Tokens, Tried,
-    rows, schema,
+    rows,
 };
 use crate::access::{TokenId, TokenRecord};
 use crate::partition::PartitionKey;
@@ -176,13 +176,14 @@ impl<D: Database> RunStore for D {
         let mut given_up = 0;
         loop {
             let mut reading = None;
-            match (claim_readable(self, request, &mut reading).await, reading) {
-                (Err(StoreError::Corrupt(why)), Some(id)) if given_up < MAX_GIVEN_UP => {
+            let answer = claim_readable(self, request, &mut reading).await;
+            match (answer.as_ref().err().and_then(StoreError::unreadable), reading) {
+                (Some(why), Some(id)) if given_up < MAX_GIVEN_UP => {
                     tracing::error!(run.id = %id, why, "the run cannot be read, it is given up");
-                    step!(self, Write, |tx| claim::give_up_unreadable(tx, id, &why))?;
+                    step!(self, Write, |tx| claim::give_up_unreadable(tx, id, why))?;
                     given_up += 1;
                 }
-                (answer, _) => return answer,
+                _ => return answer,
             }
         }
     }
@@ -292,6 +293,10 @@ impl<D: Database> RunStore for D {
         step!(self, Write, |tx| prune::runs(tx, kept, runs))
     }
 
+    async fn free_stranded(&self) -> StoreResult<u64> {
+        step!(self, Write, |tx| claim::free_stranded(tx))
+    }
+
     async fn queue_depth(&self) -> StoreResult<QueueDepth> {
         step!(self, Read, |tx| read::queue_depth(tx))
     }
@@ -300,8 +305,8 @@ impl<D: Database> RunStore for D {
         step!(self, Write, |tx| outbox::claim(tx, request))
     }
 
-    async fn message_tried(&self, id: Uuid, token: Uuid, tried: &Tried) -> StoreResult<Fenced> {
-        step!(self, Write, |tx| outbox::tried(tx, id, token, tried))
+    async fn message_tried(&self, position: i64, token: Uuid, tried: &Tried) -> StoreResult<Fenced> {
+        step!(self, Write, |tx| outbox::tried(tx, position, token, tried))
     }
 
     async fn outbox_depth(&self) -> StoreResult<OutboxDepth> {
@@ -333,20 +338,32 @@ async fn claim_readable<D: Database>(
     request: &ClaimRequest,
     reading: &mut Option<RunId>,
 ) -> StoreResult<Option<Claimed>> {
-    // A server that was left behind takes nothing more; what it holds it may end.
-    step!(store, Read, |tx| schema::still_accepts(tx, store.migrations()))?;
-    step!(store, Write, |tx| claim::take_over_lost(tx, request, reading))?;
-    if let Some(claimed) = step!(store, Write, |tx| claim::resume(tx, request, reading))? {
-        return Ok(Some(claimed));
-    }
     let mut passed = claim::Passed::default();
     loop {
-        match step!(store, Write, |tx| claim::start_next(tx, request, &passed, reading))? {
-            claim::Next::Claimed(claimed) => return Ok(Some(*claimed)),
-            claim::Next::Locked(pipeline) => passed.locked.push(pipeline),
-            claim::Next::Taken(pipeline) => passed.taken.push(pipeline),
-            claim::Next::Numbered => {}
-            claim::Next::None => break,
+        match step!(store, Statement, |tx| claim::look(tx, store.migrations(), &passed))? {
+            claim::Found::Lost => {
+                step!(store, Write, |tx| claim::take_over_lost(tx, request, reading))?;
+                passed.lost = true;
+            }
+            claim::Found::Unfinished => {
+                if let Some(claimed) = step!(store, Write, |tx| claim::resume(tx, request, reading))? {
+                    return Ok(Some(claimed));
+                }
+                passed.unfinished = true;
+            }
+            claim::Found::Due(pipeline) => {
+                if !step!(store, Write, |tx| claim::number(tx, &pipeline))? {
+                    passed.locked.push(pipeline);
+                }
+            }
+            claim::Found::Next(pipeline) => {
+                match step!(store, Write, |tx| claim::start_unless_locked(tx, request, &pipeline, reading))? {
+                    claim::Start::Claimed(claimed) => return Ok(Some(*claimed)),
+                    claim::Start::Locked => passed.locked.push(pipeline),
+                    claim::Start::Taken => passed.taken.push(pipeline),
+                }
+            }
+            claim::Found::Nothing => break,
         }
     }
     for pipeline in &passed.locked {
@@ -362,12 +379,11 @@ async fn lock(tx: &mut Tx, id: RunId) -> StoreResult<Option<Head>> {
     tx.optional(tx.sql.lock_run, values![id]).await?.as_ref().map(rows::head).transpose()
 }
 
-/// Writes the control state back and tells the waiters of the run. A run that ended lets go of its partitions, and those who are
-/// to be told of it will be: nothing but this and [`claim::give_up_unreadable`] ends a run.
+/// Writes the control state back and tells the waiters of the run. A run that ended lets go of its partitions by a trigger of the database, and
+/// those who are to be told of it will be: nothing but this and [`claim::give_up_unreadable`] ends a run.
 async fn save(tx: &mut Tx, head: &Head) -> StoreResult<()> {
     tx.execute(tx.sql.save_run, rows::head_values(head)?).await?;
     if head.state.is_ended() {
-        tx.execute(tx.sql.release_scope, values![head.id]).await?;
         outbox::run_ended(tx, head.id).await?;
         ended(tx, head.pipeline.clone(), head.state);
     }

@@ -5,6 +5,7 @@ use crate::run::{
     AttemptOutcome, Audience, Labels, Notice, Occasion, PartitionCounts, RowCounts, RunError, RunId, SourceFile,
 };
 use crate::store::head::after;
+use crate::store::rows::known;
 use crate::store::tx::{Row, Tx, json, values};
 use crate::store::{
     Fenced, Message, MessageClaim, OutboxDepth, Recipient, StoreError, StoreResult, Taken, Then, Tried,
@@ -58,7 +59,7 @@ async fn attempt_told(
     let Some((row, _)) = told(tx, id).await?.filter(|(_, told)| told.lineage) else { return Ok(()) };
     let mut sources = None;
     if occasion == Occasion::AttemptEnded(AttemptOutcome::Succeeded) {
-        sources = readable(row.optional_json::<Vec<SourceFile>>("sources"))?;
+        sources = known(row.optional_json::<Vec<SourceFile>>("sources"))?;
     }
     let (error, sources) = (error.cloned(), sources.unwrap_or_default());
     let notice = Notice { occasion, attempt, error, sources, ..notice(tx, id, &row, now).await? };
@@ -68,13 +69,13 @@ async fn attempt_told(
 /// The run as it is and who is told of it; none where nobody is.
 async fn told(tx: &mut Tx, id: RunId) -> StoreResult<Option<(Row, Audience)>> {
     let Some(row) = tx.optional(tx.sql.outbox.told, values![id]).await? else { return Ok(None) };
-    let audience = readable(row.optional_json::<Audience>("audience"))?.filter(|told| !told.is_nobody());
+    let audience = known(row.optional_json::<Audience>("audience"))?.filter(|told| !told.is_nobody());
     Ok(audience.map(|audience| (row, audience)))
 }
 
 /// What is told of the run as it is. What cannot be read is left out: a run ends whatever can be said of it.
 async fn notice(tx: &mut Tx, id: RunId, row: &Row, now: DateTime<Utc>) -> StoreResult<Notice> {
-    let rows = readable(row.optional_json::<RowCounts>("rows"))?;
+    let rows = known(row.optional_json::<RowCounts>("rows"))?;
     Ok(Notice {
         occasion: Occasion::RunEnded,
         at: now,
@@ -85,11 +86,11 @@ async fn notice(tx: &mut Tx, id: RunId, row: &Row, now: DateTime<Utc>) -> StoreR
         mode: rows::mode(row)?,
         state: rows::state(row)?,
         attempt: row.small_count("attempts")?,
-        labels: readable(row.optional_json::<Labels>("labels"))?.unwrap_or_default(),
+        labels: known(row.optional_json::<Labels>("labels"))?.unwrap_or_default(),
         definition: rows::definition_hash(row)?,
         created_at: row.time("created_at")?,
         started_at: row.optional_time("started_at")?,
-        error: readable(row.optional_json("error"))?,
+        error: known(row.optional_json("error"))?,
         rows: rows.map(|rows| RowCounts { out_of_scope_by_partition: Default::default(), ..rows }),
         partitions: partitions(tx, id).await?,
         sources: Vec::new(),
@@ -107,7 +108,7 @@ async fn partitions(tx: &mut Tx, id: RunId) -> StoreResult<PartitionCounts> {
     let mut counts = PartitionCounts::default();
     tx.each(tx.sql.run_partitions, values![id], |row| {
         let key = PartitionKey::from_canonical(row.text("partition")?);
-        let size = readable(row.optional_json::<Size>("content"))?;
+        let size = known(row.optional_json::<Size>("content"))?;
         let (rows, bytes) = size.map_or((0, 0), |size| (size.rows, size.bytes));
         counts.add(key, rows::outcome(&row)?, rows, bytes);
         Ok(())
@@ -116,19 +117,12 @@ async fn partitions(tx: &mut Tx, id: RunId) -> StoreResult<PartitionCounts> {
     Ok(counts)
 }
 
-/// None where the database holds what cannot be read.
-fn readable<T>(read: StoreResult<Option<T>>) -> StoreResult<Option<T>> {
-    match read {
-        Err(StoreError::Corrupt(_)) => Ok(None),
-        other => other,
-    }
-}
-
 /// Writes a message: for a URL, or for the lineage.
 async fn put(tx: &mut Tx, notice: &Notice, url: Option<&str>, now: DateTime<Utc>) -> StoreResult<()> {
     let kind = if url.is_some() { WEBHOOK } else { LINEAGE };
     let host = url.map_or("", host_of);
-    let row = values![Uuid::now_v7(), notice.run_id, kind, url, host.to_owned(), notice.event(), json(notice)?, now];
+    let (id, whose) = (Uuid::now_v7(), notice.principal.as_str());
+    let row = values![id, notice.run_id, kind, url, host, notice.event(), json(notice)?, now, whose];
     tx.execute(tx.sql.outbox.insert_message, row).await.map(drop)
 }
 
@@ -153,28 +147,38 @@ pub(super) async fn claim(tx: &mut Tx, request: &MessageClaim) -> StoreResult<Op
 /// An error here would undo the claim, and this message would be the first one for ever.
 fn taken(row: &Row) -> StoreResult<Taken> {
     let to = row.optional_text("url")?.map_or(Recipient::Lineage, Recipient::Webhook);
-    let (id, host, tries) = (row.id("id")?, row.text("host")?, row.small_count("tries")?);
-    match row.json("notice") {
-        Ok(notice) => Ok(Taken::Message(Box::new(Message { id, to, host, notice, tries }))),
-        Err(StoreError::Corrupt(why)) => Ok(Taken::Unreadable(UnreadableMessage { id, to, tries, why })),
+    let (position, host, tries) = (row.int("position")?, row.text("host")?, row.small_count("tries")?);
+    let id = row.id("id");
+    let readable_id = id.as_ref().ok().copied();
+    match id.and_then(|id| Ok((id, row.json("notice")?))) {
+        Ok((id, notice)) => Ok(Taken::Message(Box::new(Message { position, id, to, host, notice, tries }))),
+        Err(StoreError::Corrupt(why)) => {
+            Ok(Taken::Unreadable(UnreadableMessage { position, id: readable_id, to, tries, why }))
+        }
         Err(error) => Err(error),
     }
 }
 
 /// Notes how a try ended. Lineage that was told is no longer of use to anybody.
-pub(super) async fn tried(tx: &mut Tx, id: Uuid, token: Uuid, tried: &Tried) -> StoreResult<Fenced> {
+pub(super) async fn tried(tx: &mut Tx, position: i64, token: Uuid, tried: &Tried) -> StoreResult<Fenced> {
     let now = tx.now().await?;
     let (state, due) = match tried.then {
         Then::Delivered => ("delivered", now),
         Then::Again(delay) => ("pending", after(now, delay)),
         Then::GiveUp => ("gave_up", now),
     };
-    if tried.then == Then::Delivered && tx.execute(tx.sql.outbox.drop_told_lineage, values![id, token]).await? > 0 {
+    let told = values![position, token];
+    if tried.then == Then::Delivered && tx.execute(tx.sql.outbox.drop_told_lineage, told).await? > 0 {
         return Ok(Fenced::Done);
     }
-    let row = values![id, token, state, due, tried.status.map(i64::from), tried.error.as_deref(), now];
-    let written = tx.execute(tx.sql.outbox.save_try, row).await?;
-    Ok(if written > 0 { Fenced::Done } else { Fenced::Lost })
+    let row = values![position, token, state, due, tried.status.map(i64::from), tried.error.as_deref(), now];
+    if tx.execute(tx.sql.outbox.save_try, row).await? == 0 {
+        return Ok(Fenced::Lost);
+    }
+    if matches!(tried.then, Then::Again(_)) {
+        tx.execute(tx.sql.outbox.put_off_later_lineage, values![position, due]).await?;
+    }
+    Ok(Fenced::Done)
 }
 
 /// Who was told of the run's end, or is to be.

@@ -113,9 +113,10 @@ passing_on! {
     prune_version(kept: Duration) -> bool;
     prunable(kept: Duration, after: EndedAt, limit: u32) -> Prunable;
     prune_runs(kept: Duration, runs: &[RunId]) -> u64;
+    free_stranded() -> u64;
     queue_depth() -> QueueDepth;
     claim_message(request: &MessageClaim) -> Option<Taken>;
-    message_tried(id: Uuid, token: Uuid, tried: &Tried) -> Fenced;
+    message_tried(position: i64, token: Uuid, tried: &Tried) -> Fenced;
     outbox_depth() -> OutboxDepth;
 }
 

@@ -306,6 +306,10 @@ impl RunStore for FaultyStore {
         unreachable!()
     }
 
+    async fn free_stranded(&self) -> StoreResult<u64> {
+        unreachable!()
+    }
+
     async fn queue_depth(&self) -> StoreResult<QueueDepth> {
         unreachable!()
     }
@@ -314,7 +318,7 @@ impl RunStore for FaultyStore {
         unreachable!()
     }
 
-    async fn message_tried(&self, _: Uuid, _: Uuid, _: &Tried) -> StoreResult<Fenced> {
+    async fn message_tried(&self, _: i64, _: Uuid, _: &Tried) -> StoreResult<Fenced> {
         unreachable!()
     }
 

@@ -19,6 +19,7 @@ mod replay;
 mod runs;
 mod spec;
 mod submit;
+mod unreadable;
 mod webhooks;
 mod worker;
 
@@ -104,7 +105,7 @@ struct App {
     checks: Checks,
     shelf: Arc<Shelf>,
     clock: Arc<Mutex<DateTime<Utc>>>,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 /// An answer, read to its end.
@@ -146,7 +147,7 @@ impl App {
             faults: Faults::default(),
             shutdown: CancellationToken::new(),
         };
-        Self { router: router(api.clone()), api, store, checks, shelf, clock, _folder: folder }
+        Self { router: router(api.clone()), api, store, checks, shelf, clock, folder }
     }
 
     /// The same service with other pipelines, as after a change of the files and a restart.

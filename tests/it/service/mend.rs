@@ -135,7 +135,9 @@ fn runs_of_both(output: &Output) -> Vec<String> {
 #[case::sqlite(Store::Sqlite)]
 #[case::postgres(Store::Postgres)]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kept_sum_that_is_wrong_is_told_and_counted_anew_at_the_next_start(#[case] store: Store) {
+async fn a_kept_sum_that_is_wrong_is_told_and_counted_anew_at_the_next_start_with_workers_or_without(
+    #[case] store: Store,
+) {
     let place = Place::new(store).await;
     let trips = write_quarter(&place, 200);
     place.pipeline("trips", &trips_pipeline("trips", r#""raw/*.parquet""#, "", ""));
@@ -157,8 +159,12 @@ async fn a_kept_sum_that_is_wrong_is_told_and_counted_anew_at_the_next_start(#[c
     assert!(found[0]["detail"].as_str().is_some_and(|detail| detail.contains("2 partitions")), "{found:?}");
     assert!(found[0]["fix"]["left_alone"].as_str().is_some_and(|why| why.contains("starts")), "{found:?}");
 
-    let server = place.start().await;
-    until_async("the sum is counted anew", async || place.verify_with(&["--json"]).await.status.code() == Some(0))
-        .await;
-    assert_totals(&server.partitions("trips").await, &summed(&trips));
+    for workers in ["1", "0"] {
+        place.execute(&format!("update sums set sum = {of_two}")).await;
+        let server = place.start_with(&["--workers", workers], &[]).await;
+        until_async("the sum is counted anew", async || place.verify_with(&["--json"]).await.status.code() == Some(0))
+            .await;
+        assert_totals(&server.partitions("trips").await, &summed(&trips));
+        assert!(server.stop().await.success());
+    }
 }

@@ -32,7 +32,7 @@ pub(crate) async fn what_is_picked_is_settled_at_acceptance(bed: &Bed) {
     assert_eq!(partitions(&submit(&*bed.store, &some_of("old", Only::Outdated, 2)).await), [B]);
     complete(bed, missing.id, vec![decided(A, Outcome::Created, 1), decided(C, Outcome::Empty, 0)]).await;
     let known = bed.store.known_key(&asked.principal, &asked.idempotency_key).await.unwrap().unwrap();
-    assert_eq!((known.run.asked, known.run.id), (asked.asked, missing.id));
+    assert_eq!((known.asked, known.run_id), (asked.asked, missing.id));
     assert_eq!(partitions(&run(bed, missing.id).await), [A, C], "though one of them is there by now");
     assert_eq!(partitions(&submit(&*bed.store, &some_of("again", Only::Missing, 2)).await), [C]);
     // Only what the run picked is in anybody's way.

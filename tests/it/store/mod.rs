@@ -2,6 +2,7 @@
 
 mod backfill;
 pub(crate) mod bed;
+mod behind;
 mod claiming;
 mod ending;
 mod fencing;
@@ -14,6 +15,7 @@ mod overlapping;
 mod postgres;
 mod pruning;
 mod queues;
+mod races;
 mod reading;
 mod sqlite;
 mod submitting;
@@ -23,6 +25,7 @@ mod together;
 mod tokens;
 mod trips;
 mod turns;
+mod unreadable;
 mod waiting;
 
 /// Makes each case a test on both databases.
@@ -89,6 +92,10 @@ conformance! {
         numbers_become_visible_in_order,
         a_failed_run_is_not_claimed,
     }
+    unreadable {
+        a_run_whose_documents_cannot_be_read_says_what_can,
+        a_document_that_cannot_be_read_is_told_with_its_place,
+    }
     turns {
         principals_take_turns,
         a_priority_counts_among_ones_own_runs,
@@ -107,6 +114,12 @@ conformance! {
     }
     queues {
         queues_are_claimed_as_the_model_says,
+    }
+    behind {
+        every_run_stands_behind_the_last_one_in_its_way,
+        nobody_is_stranded_however_many_come_and_go,
+        who_stands_behind_a_run_that_has_ended_is_freed,
+        what_an_older_version_does_lets_others_go_too,
     }
     overlapping {
         a_run_that_is_not_to_wait_is_refused_for_those_in_the_way,
@@ -188,6 +201,9 @@ conformance! {
         what_fails_a_run_is_told_as_lineage,
         nobody_is_told_of_what_nobody_asked_to_be_told_of,
         a_message_that_cannot_be_read_is_tried_as_others_are,
+        a_long_backlog_delays_no_other_message,
+        a_message_that_does_not_say_whose_it_is_is_its_runs_principals,
+        lineage_is_put_off_with_what_it_waits_for,
         webhooks_of_busy_principals_are_passed_over,
     }
     tokens {

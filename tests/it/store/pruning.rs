@@ -253,7 +253,7 @@ pub(crate) async fn a_run_whose_webhook_is_not_told_yet_stays(bed: &Bed) {
     let claim = anything();
     let Some(Taken::Message(message)) = bed.store.claim_message(&claim).await.unwrap() else { panic!("it is due") };
     let told = Tried { status: Some(204), error: None, then: Then::Delivered };
-    assert_eq!(bed.store.message_tried(message.id, claim.token, &told).await.unwrap(), Fenced::Done);
+    assert_eq!(bed.store.message_tried(message.position, claim.token, &told).await.unwrap(), Fenced::Done);
     assert_eq!(prune(bed, HOUR).await, 1, "once it was told it may");
 }
 

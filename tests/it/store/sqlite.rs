@@ -1,13 +1,17 @@
 //! What only SQLite does: the lock of the serving process, the look beside it, the takeover at the start.
 
+use super::bed::on_sqlite;
 use super::make::{claim_request, decided, decision, request, submit};
 use super::telling::anything;
 use super::tokens::token;
 use refrain::run::{AttemptOutcome, Outcome, State};
-use refrain::store::{Begun, Cancelled, RunStore, SqliteOptions, SqliteStore, StoreError, TokenStore};
+use refrain::store::{
+    Begun, Cancelled, Fenced, RunStore, SqliteOptions, SqliteStore, StoreError, Taken, Then, TokenStore, Tried,
+};
 use sqlx::Connection;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
 
 #[tokio::test]
 async fn a_second_serving_process_is_refused() {
@@ -98,6 +102,35 @@ async fn a_message_that_was_in_hand_is_due_at_the_start() {
     drop(server);
     let server = SqliteStore::open(&path, SqliteOptions::default()).await.unwrap();
     assert_eq!(server.claim_message(&anything()).await.unwrap(), Some(before));
+}
+
+/// Here an id is a text, and so may be none; on Postgres it cannot.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_whose_id_is_damaged_keeps_no_other_waiting() {
+    on_sqlite(async |bed| {
+        for name in ["spoilt", "good"] {
+            let mut told = request("trips", name, &["p=1"]);
+            told.audience.webhooks = vec![format!("https://hooks.example.org/{name}")];
+            let id = submit(&*bed.store, &told).await.id;
+            assert!(matches!(bed.store.cancel(id).await.unwrap(), Cancelled::Now));
+        }
+        bed.past_the_store("update outbox set id = 'damaged' where url like '%spoilt'").await.unwrap();
+        let claim = anything();
+        let Some(Taken::Unreadable(found)) = bed.store.claim_message(&claim).await.unwrap() else { panic!("which") };
+        assert_eq!((found.id, found.tries), (None, 0));
+        assert!(found.why.contains("column id has \"damaged\", expected a UUID"), "{found:?}");
+        let put_off = Tried { status: None, error: Some(found.why), then: Then::Again(Duration::from_secs(60)) };
+        assert_eq!(bed.store.message_tried(found.position, claim.token, &put_off).await.unwrap(), Fenced::Done);
+        let Some(Taken::Message(next)) = bed.store.claim_message(&anything()).await.unwrap() else { panic!("none") };
+        assert_eq!(next.notice.idempotency_key, "good");
+        assert_eq!(bed.store.claim_message(&anything()).await.unwrap(), None, "it is put off");
+        bed.pass(Duration::from_secs(60)).await;
+        let Some(Taken::Unreadable(again)) = bed.store.claim_message(&anything()).await.unwrap() else {
+            panic!("which")
+        };
+        assert_eq!((again.position, again.tries), (found.position, 1));
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use refrain::run::{
     Written,
 };
 use refrain::store::{Cancelled, Fenced, Message, MessageClaim, NewRun, Recipient, Retried, Taken, Then, Tried};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use uuid::Uuid;
 
 const A: &str = "month=2024-01";
@@ -65,7 +65,7 @@ async fn only_event(bed: &Bed, id: RunId, event: &str) {
 async fn tried(bed: &Bed, message: &Message, token: Uuid, then: Then) -> Fenced {
     let error = (then != Then::Delivered).then(|| "it answered 500".to_owned());
     let status = Some(if then == Then::Delivered { 204 } else { 500 });
-    bed.store.message_tried(message.id, token, &Tried { status, error, then }).await.unwrap()
+    bed.store.message_tried(message.position, token, &Tried { status, error, then }).await.unwrap()
 }
 
 pub(crate) async fn every_end_of_a_run_is_told_once(bed: &Bed) {
@@ -299,7 +299,7 @@ pub(crate) async fn a_message_that_cannot_be_read_is_tried_as_others_are(bed: &B
         assert!(found.why.contains("notice"), "{found:?}");
         let then = if tries == 1 { Then::GiveUp } else { Then::Again(IN_HAND) };
         let noted = Tried { status: None, error: Some(found.why.clone()), then };
-        assert_eq!(bed.store.message_tried(found.id, claim.token, &noted).await.unwrap(), Fenced::Done);
+        assert_eq!(bed.store.message_tried(found.position, claim.token, &noted).await.unwrap(), Fenced::Done);
         if tries == 0 {
             assert_eq!(taken(bed).await, [(good, "run.failed".to_owned())], "the next one is told meanwhile");
         }
@@ -310,6 +310,60 @@ pub(crate) async fn a_message_that_cannot_be_read_is_tried_as_others_are(bed: &B
     let delivery = run(bed, spoilt).await.deliveries.remove(0);
     assert_eq!((delivery.state, delivery.tries, delivery.last_status), (DeliveryState::GaveUp, 2, None));
     assert!(delivery.last_error.is_some_and(|why| why.contains("notice")));
+}
+
+/// A backlog of a principal, or for a host, that have enough to do is not walked through at each claim of another's message.
+pub(crate) async fn a_long_backlog_delays_no_other_message(bed: &Bed) {
+    const BACKLOG: u32 = 100_000;
+    const OTHERS: u32 = 20;
+    let of = |name: &str, principal: &str, url: &str| {
+        let mut asked = told_to(&[url], false, request("trips", name, &[A]));
+        asked.principal = Principal(principal.to_owned());
+        asked
+    };
+    for (name, principal, url, times) in [("first", "loud", URL, BACKLOG), ("second", "quiet", OTHER, OTHERS)] {
+        let id = submit(&*bed.store, &of(name, principal, url)).await.id;
+        fail(bed, id).await;
+        bed.copy_message(id, times).await;
+    }
+    let of_principal = || MessageClaim { busy_principals: vec!["loud".to_owned()], ..anything() };
+    let of_host = || MessageClaim { busy: vec!["hooks.example.org".to_owned()], ..anything() };
+    let since = Instant::now();
+    for at in 0..OTHERS {
+        let claim = if at % 2 == 0 { of_principal() } else { of_host() };
+        assert_eq!(take(bed, &claim).await.unwrap().notice.principal, "quiet");
+    }
+    let took = since.elapsed();
+    crate::counted(format_args!("{OTHERS} messages were taken beside {BACKLOG} of another principal in {took:.1?}"));
+    assert!(took < Duration::from_secs(1), "{took:?}");
+    assert_eq!(take(bed, &anything()).await.unwrap().notice.principal, "loud");
+}
+
+/// As a server of the version before writes and claims them.
+pub(crate) async fn a_message_that_does_not_say_whose_it_is_is_its_runs_principals(bed: &Bed) {
+    let id = submitted(bed, "told", &[A]).await;
+    fail(bed, id).await;
+    bed.copy_message(id, 1).await;
+    assert_eq!(bed.rows_of("outbox", "principal = 'default' and run_id", id).await, 2);
+    let busy = MessageClaim { busy_principals: vec!["default".to_owned()], ..anything() };
+    assert_eq!(take(bed, &busy).await, None);
+    assert_eq!(taken(bed).await.len(), 2);
+}
+
+/// What waits for a message of lineage that is put off is not looked at again and again meanwhile.
+pub(crate) async fn lineage_is_put_off_with_what_it_waits_for(bed: &Bed) {
+    let id = submit(&*bed.store, &told_to(&[], true, request("trips", "told", &[A]))).await.id;
+    fail(bed, id).await;
+    let claim = anything();
+    let first = take(bed, &claim).await.unwrap();
+    assert_eq!(tried(bed, &first, claim.token, Then::Again(Duration::from_secs(300))).await, Fenced::Done);
+    assert_eq!(bed.rows_of("outbox", "due_at <> created_at and run_id", id).await, 2);
+    bed.pass(Duration::from_secs(300)).await;
+    let claim = anything();
+    let first = take(bed, &claim).await.unwrap();
+    assert_eq!((first.notice.event().as_str(), first.tries), ("attempt.started", 1));
+    assert_eq!(tried(bed, &first, claim.token, Then::Delivered).await, Fenced::Done);
+    assert_eq!(take(bed, &anything()).await.unwrap().notice.event(), "attempt.failed", "as soon as it may be told");
 }
 
 pub(crate) async fn webhooks_of_busy_principals_are_passed_over(bed: &Bed) {

@@ -29,8 +29,8 @@ pub(crate) async fn keys_that_are_asked_for_together_belong_to_their_principals(
     let key = |run: &refrain::run::Run| (run.principal.clone(), run.idempotency_key.clone());
     let asked = [key(&theirs), (free.principal.clone(), free.idempotency_key.clone()), key(&mine)];
     let mut known = bed.store.known_keys(&asked).await.unwrap();
-    known.sort_by_key(|known| known.run.id);
-    let found: Vec<_> = known.iter().map(|known| known.run.clone()).collect();
+    known.sort_by_key(|known| known.run_id);
+    let found: Vec<_> = known.iter().map(|known| known.run.clone().unwrap()).collect();
     assert_eq!(found, [mine.clone(), theirs]);
     assert_eq!(
         (&known[0].fingerprint, &known[0].accepted_with),

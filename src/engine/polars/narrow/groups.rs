@@ -89,7 +89,7 @@ impl Groups {
         locked(&self.gathered).push(table);
     }
 
-    fn count(&self, counts: &Counts) {
+    pub(super) fn count(&self, counts: &Counts) {
         let mut all = locked(&self.counts);
         for (what, rows) in counts {
             *all.entry(what.clone()).or_default() += rows;
