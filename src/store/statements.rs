@@ -54,8 +54,9 @@ pub(super) struct Statements {
     /// Runs that have not ended and overlap what might be asked, in their order. 1 pipeline, 2 list of keys or null for the
     /// whole table, 3 limit, 4 now: of those without a number, the ones whose time has come, for they take theirs first.
     pub(super) overlapping_scope: &'static str,
-    /// 1 principal, 2 key.
-    pub(super) known_key: &'static str,
+    /// `runs` with the digest of what was asked and the definition that it was accepted with, of these keys. 1 list of keys, each a list of
+    /// principal and key, 2 how many attempts.
+    pub(super) known_keys: &'static str,
     /// A run's control state, and nobody else moves it until the transaction ends. 1 run.
     pub(super) lock_run: &'static str,
     /// Writes the control state back. 1 run, then its columns in the order of the statement.
@@ -103,9 +104,9 @@ pub(super) struct Statements {
     pub(super) delete_entries: &'static str,
     /// What changes of runs before they end. 1 list of runs.
     pub(super) glances: &'static str,
-    /// A run with its partitions, its last attempts, which later runs have changed its partitions since it succeeded, and the webhooks
-    /// of its ends: each a list of objects in no order, or null. 1 run, 2 how many attempts.
-    pub(super) run: &'static str,
+    /// Runs, each with its partitions, its last attempts, which later runs have changed its partitions since it succeeded, and the webhooks
+    /// of its ends: each a list of objects in no order, or null. 1 list of runs, 2 how many attempts.
+    pub(super) runs: &'static str,
     /// Whose a run is, where it is, and when it ended. 1 run.
     pub(super) ended_run: &'static str,
     /// 1 run.

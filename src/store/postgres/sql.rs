@@ -38,11 +38,10 @@ macro_rules! list {
     };
 }
 
-/// A run is accepted: see the migration that has the function. 1 id, 2 principal, 3 key, 4 pipeline, 5 mode, 6 asked, 7 fingerprint,
-/// 8 definition, 9 its text, 10 priority, 11 not before or null, 12 who is told or null, 13 labels, 14 list of keys, 15 most queued runs or null.
-pub(super) const ACCEPT_RUN: &str = r"
-    select result, new_sequence, new_due_at, new_created_at
-    from accept_run($1, $2, $3, $4, $5, $6::json, $7, $8, $9, $10, $11, $12::json, $13::json, $14::json, $15)";
+/// Runs are accepted: see the migrations that have the functions. 1 list of runs, 2 most queued runs of one principal or null. Answers in the
+/// order of the list.
+pub(super) const ACCEPT_RUNS: &str = r"
+    select result, new_sequence, new_due_at, new_created_at from accept_runs($1::json, $2) order by place";
 
 pub(in crate::store) const STATEMENTS: Statements = Statements {
     oldest_schema: r"select oldest_schema from meta",
@@ -139,10 +138,7 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
             ))
         order by o.sequence < 0, case when o.sequence > 0 then o.sequence end, o.due_at, o.sequence desc
         limit $3",
-    known_key: r"
-        select r.id, r.asked, r.fingerprint, d.hash, d.pipeline, d.text
-        from runs r join definitions d on d.hash = r.accepted_with
-        where r.principal = $1 and r.idempotency_key = $2",
+    known_keys: super::whole::KNOWN_KEYS,
     lock_run: r"
         select id, pipeline, mode, definition, state, sequence, due_at, cancel_requested, claim_token, lease_until, decided_token,
             attempts, lost_workers, failures_source, failures_service, failures_compute, progress, error, started_at, ended_at
@@ -228,7 +224,7 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         select id, state, attempts, sequence, cancel_requested, progress, error, due_at
         from runs
         where id in (select json_array_elements_text($1::json)::uuid)",
-    run: super::whole::RUN,
+    runs: super::whole::RUNS,
     ended_run: r"select pipeline, state, ended_at from runs where id = $1",
     run_partitions: r"select partition, outcome, file, content, previous, foreign_files, base from run_partitions where run_id = $1 order by partition",
     list: list!("where true", "r.id"),
@@ -309,8 +305,8 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         where pipeline = $1 and partition in (select json_array_elements_text($2::json))",
     table_definitions: r"
         select d.hash, d.pipeline, d.text
-        from definitions d
-        where d.pipeline = $1 and exists (select 1 from catalog c where c.pipeline = $1 and c.definition = d.hash)
+        from definitions_of_table($1) as asked(hash)
+        cross join lateral (select * from definitions where hash = asked.hash offset 0) d
         order by d.hash",
     definitions: r"
         select hash, pipeline, text

@@ -99,7 +99,7 @@ pub(super) const CLAIMS: ClaimStatements = ClaimStatements {
         from runs indexed by runs_held
         where state = 'running' and state in ('running', 'committing') and lease_until <= ?1
         order by sequence
-        limit ?2",
+        limit +?2",
     unfinished_run: r"
         select id
         from runs indexed by runs_held

@@ -36,7 +36,7 @@ macro_rules! list {
             $id,
             " < ?5) order by ",
             $id,
-            " desc limit ?6"
+            " desc limit +?6"
         )
     };
 }
@@ -85,7 +85,7 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
             select 1
             from runs indexed by runs_queued_of_principal
             where state = 'queued' and principal = (select principal from runs where id = ?1)
-            limit ?2
+            limit +?2
         ) as counted",
     insert_scope: r"
         insert into run_partitions (run_id, partition)
@@ -116,7 +116,7 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
                 where mine.run_id = ?1
             ))
         order by o.sequence
-        limit ?2",
+        limit +?2",
     overlapping_scope: r"
         select o.id, o.state
         from runs o indexed by runs_active
@@ -130,11 +130,8 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
                 limit 1
             ))
         order by o.sequence < 0, case when o.sequence > 0 then o.sequence end, o.due_at, o.sequence desc
-        limit ?3",
-    known_key: r"
-        select r.id, r.asked, r.fingerprint, d.hash, d.pipeline, d.text
-        from runs r join definitions d on d.hash = r.accepted_with
-        where r.principal = ?1 and r.idempotency_key = ?2",
+        limit +?3",
+    known_keys: super::whole::KNOWN_KEYS,
     lock_run: r"
         select id, pipeline, mode, definition, state, sequence, due_at, cancel_requested, claim_token, lease_until, decided_token,
             attempts, lost_workers, failures_source, failures_service, failures_compute, progress, error, started_at, ended_at
@@ -221,7 +218,7 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         select id, state, attempts, sequence, cancel_requested, progress, error, due_at
         from runs
         where id in (select value from json_each(?1))",
-    run: super::whole::RUN,
+    runs: super::whole::RUNS,
     ended_run: r"select pipeline, state, ended_at from runs where id = ?1",
     run_partitions: r"select partition, outcome, file, content, previous, foreign_files, base from run_partitions where run_id = ?1 order by partition",
     list: list!("where true", "r.id"),
@@ -250,7 +247,7 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
             and (?3 is null or partition < ?3)
             and (?4 is null or partition > ?4)
         order by partition
-        limit ?5",
+        limit +?5",
     contents_as_of: r"
         select h.content
         from (
@@ -285,7 +282,7 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
             )
             and h.outcome <> 'cleared'
         order by h.partition
-        limit ?5",
+        limit +?5",
     version_of_run: r"select max(version) as version from history where pipeline = ?1 and run_id = ?2",
     version_at: r"select max(version) as version from history where pipeline = ?1 and committed_at <= ?2",
     entries: r"
@@ -317,7 +314,7 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         join runs r on r.id = h.run_id
         where h.pipeline = ?1 and h.partition = ?2 and (?3 is null or h.version < ?3)
         order by h.version desc
-        limit ?4",
+        limit +?4",
     leftover_runs: r"
         select id, state, claim_token, decided_token, quarantine
         from runs

@@ -15,8 +15,9 @@ mod tokens;
 
 pub use counted::FENCED_STEPS;
 
+use super::bus::Bus;
 use super::head::Head;
-use super::tx::{Bus, Tx, values};
+use super::tx::{Extent, Tx, values};
 use super::{
     AsOf, Begun, Cancelled, Change, ClaimRequest, Claimed, Decision, Ended, EndedAt, Fenced, Glance, KnownKey, Listing,
     MessageClaim, NewRun, NewToken, OutboxDepth, PartitionFilter, Prunable, QueueDepth, Renewal, Retried, RunFilter,
@@ -48,6 +49,16 @@ pub(super) enum Access {
     Write,
 }
 
+impl Access {
+    /// How far such a transaction reaches.
+    pub(super) fn extent(self) -> Extent {
+        match self {
+            Self::Statement => Extent::Statement,
+            Self::Read | Self::Write => Extent::Block,
+        }
+    }
+}
+
 /// What the two databases do differently; all else is in the steps and the statements.
 #[async_trait]
 pub(super) trait Database: Send + Sync {
@@ -60,8 +71,8 @@ pub(super) trait Database: Send + Sync {
     /// Where changes are told.
     fn bus(&self) -> &Bus;
 
-    /// The statement that accepts a run as [`submit::submit`] does, where round trips count.
-    fn accept_run(&self) -> Option<&'static str> {
+    /// The statement that accepts runs as [`submit::submit`] does, where round trips count.
+    fn accept_runs(&self) -> Option<&'static str> {
         None
     }
 
@@ -126,14 +137,22 @@ impl<D: Database> RunStore for D {
         step!(self, Write, |tx| submit::bind_warehouse(tx, id))
     }
 
-    async fn known_key(&self, principal: &Principal, key: &IdempotencyKey) -> StoreResult<Option<KnownKey>> {
-        step!(self, Statement, |tx| submit::known_key(tx, principal, key))
+    async fn known_keys(&self, keys: &[(Principal, IdempotencyKey)]) -> StoreResult<Vec<KnownKey>> {
+        step!(self, Statement, |tx| read::known_keys(tx, keys))
     }
 
     async fn submit(&self, run: &NewRun) -> StoreResult<Submitted> {
-        match self.accept_run().filter(|_| submit::is_plain(run)) {
-            Some(statement) => step!(self, Statement, |tx| submit::at_once(tx, statement, run)),
-            None => step!(self, Write, |tx| submit::submit(tx, run)),
+        if !run.is_plain() {
+            return step!(self, Write, |tx| submit::submit(tx, run));
+        }
+        let submitted = self.submit_together(&[run]).await?.pop();
+        submitted.ok_or(StoreError::Refused(sqlx::Error::RowNotFound))
+    }
+
+    async fn submit_together(&self, runs: &[&NewRun]) -> StoreResult<Vec<Submitted>> {
+        match self.accept_runs() {
+            Some(statement) => step!(self, Statement, |tx| submit::at_once(tx, statement, runs)),
+            None => step!(self, Write, |tx| submit::one_by_one(tx, runs)),
         }
     }
 
@@ -145,8 +164,8 @@ impl<D: Database> RunStore for D {
         step!(self, Statement, |tx| read::glances(tx, ids))
     }
 
-    async fn get(&self, id: RunId) -> StoreResult<Option<Run>> {
-        step!(self, Statement, |tx| read::run(tx, id))
+    async fn runs(&self, ids: &[RunId]) -> StoreResult<Vec<Run>> {
+        step!(self, Statement, |tx| read::runs(tx, ids))
     }
 
     async fn list(&self, filter: &RunFilter) -> StoreResult<Vec<RunSummary>> {

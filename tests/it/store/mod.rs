@@ -21,6 +21,7 @@ mod sqlite;
 mod submitting;
 mod sums;
 mod telling;
+mod together;
 mod tokens;
 mod trips;
 mod turns;
@@ -60,6 +61,13 @@ conformance! {
         of_many_retries_at_once_one_is_accepted,
         a_retry_needs_a_definition_of_its_pipeline,
         the_schema_refuses_what_cannot_be,
+    }
+    together {
+        runs_that_are_asked_for_together_are_each_as_alone,
+        keys_that_are_asked_for_together_belong_to_their_principals,
+        submissions_together_are_each_accepted_or_not,
+        of_submissions_together_that_fail_none_is_there,
+        two_storms_of_the_same_keys_make_one_run_each,
     }
     claiming {
         a_claimed_run_is_held,
