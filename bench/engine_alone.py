@@ -1,13 +1,7 @@
-"""Refrain's engine without its service: the same job on its standard input, and when it says that it has come how far.
-
-So Refrain's own share of a run is told: all of it but what lies between the first word of scanning and the report, which
-is scan, aggregate, sort, encode and writing."""
+"""Refrain's engine without its service: its environment, and a job for its standard input."""
 
 import json
 import os
-import subprocess
-import tempfile
-import time
 
 # As the service starts it.
 LEAN = {
@@ -38,47 +32,3 @@ def request(job, folder):
         "bases": [],
     }
     return json.dumps({"job": asked, "memory_mb": None}) + "\n"
-
-
-class EngineAlone:
-    """Gives the seconds that the engine takes, and those of them before it scans."""
-
-    name = "engine alone"
-    rounds = None
-
-    def __init__(self, job):
-        self.job = job
-
-    def warm_up(self):
-        self.measure()
-
-    def measure(self):
-        with tempfile.TemporaryDirectory(prefix="refrain-bench-engine-") as folder:
-            asked = request(self.job, folder)
-            started = time.perf_counter()
-            process = subprocess.Popen(
-                [os.environ["REFRAIN_BIN"], "engine"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-                env={**os.environ, **LEAN},
-            )
-            process.stdin.write(asked)
-            process.stdin.flush()
-            scanning = None
-            for line in process.stdout:
-                now = time.perf_counter() - started
-                message = json.loads(line)
-                if "report" in message:
-                    process.stdin.close()
-                    process.wait(60)
-                    return {"engine alone": now, "engine alone, scan to report": now - scanning}
-                if scanning is None and message.get("progress", {}).get("stage") == "scanning":
-                    scanning = now
-            raise RuntimeError(f"the engine alone gave no report: {line[:2000]}")
-
-    def peak_bytes(self):
-        return None
-
-    def close(self):
-        pass

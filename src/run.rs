@@ -30,7 +30,9 @@ use uuid::Uuid;
 
 /// Bytes as two hex digits each, in lower case: how digests are told and kept.
 pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digit = |four: u8| char::from(DIGITS[usize::from(four)]);
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 /// The id of a run: a UUIDv7, so ids sort by the time of acceptance.

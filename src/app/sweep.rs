@@ -1,4 +1,4 @@
-//! The sweeper: removes staging, and rows kept apart, that nobody needs, at start and at intervals.
+//! The sweeper: removes staging, and rows kept apart, that nobody needs, at start and at intervals; and lets runs go that nothing will.
 
 use crate::store::{RunStore, StagingVerdict};
 use crate::table::Warehouse;
@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 /// Sweeps until `shutdown`.
 pub(super) async fn run(store: Arc<dyn RunStore>, warehouse: Warehouse, every: Duration, shutdown: CancellationToken) {
     while !shutdown.is_cancelled() {
+        free_stranded(store.as_ref()).await;
         if let Err(error) = sweep(store.as_ref(), &warehouse).await {
             metrics::counter!(METRIC_SWEEP_FAILURES).increment(1);
             tracing::warn!(error = format!("{error:#}"), "staging could not be swept, trying again later");
@@ -18,6 +19,15 @@ pub(super) async fn run(store: Arc<dyn RunStore>, warehouse: Warehouse, every: D
             () = tokio::time::sleep(every) => {}
             () = shutdown.cancelled() => {}
         }
+    }
+}
+
+/// A run that stands behind one that has ended would never begin. The database lets no run stand so; somebody may have changed it past its triggers.
+async fn free_stranded(store: &dyn RunStore) {
+    match store.free_stranded().await {
+        Ok(0) => {}
+        Ok(runs) => tracing::error!(runs, "queued runs stood behind runs that have ended, they may begin now"),
+        Err(error) => tracing::warn!(%error, "the queue could not be looked through, trying again later"),
     }
 }
 

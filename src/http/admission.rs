@@ -6,7 +6,7 @@ pub(super) use rules::describe;
 
 use super::middleware::go_on;
 use super::problem::{Denied, Problem};
-use super::{Api, Caller, Gate, body};
+use super::{Caller, Gate, Server, body};
 use axum::body::{Body, HttpBody};
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderValue, header};
@@ -21,7 +21,7 @@ use std::task::Poll;
 
 /// Finds out who asks, and calls the handler for those who may. Whose token ends while they wait or are told something is cut
 /// off.
-pub(super) async fn admit(State(api): State<Api>, mut request: Request, next: Next) -> Response {
+pub(super) async fn admit(State(api): State<Server>, mut request: Request, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
     let caller = match rules::needed(request.method(), route) {
         Need::Nothing => return go_on(next, request).await,
@@ -60,7 +60,7 @@ fn allowed(need: Need, caller: Caller) -> Result<Caller, Problem> {
 }
 
 /// Takes the body first, as far as bodies are taken: a client that sends before it reads is to see the answer.
-async fn refuse(api: &Api, request: Request, problem: Problem) -> Response {
+async fn refuse(api: &Server, request: Request, problem: Problem) -> Response {
     let is_read = match body::read(request, &api.limits).await {
         Ok(_) => true,
         Err(refused) => refused.drained,

@@ -9,7 +9,7 @@ pub use files::{FilesError, OpenedFile, PartitionFiles, RowStream, RowsAs, RowsA
 use super::fair::Place;
 use super::params::{Params, invalid};
 use super::problem::{Problem, ProblemDetails};
-use super::{Api, Caller, answer};
+use super::{Api, Caller, Server, answer};
 use crate::partition::PartitionKey;
 use crate::run::CatalogEntry;
 use accept::Form;
@@ -34,7 +34,7 @@ const CHUNK_BYTES: u64 = 256 << 10;
 /// What stands as it is in the extended form of a file's name (RFC 8187).
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-pub(super) fn routes() -> OpenApiRouter<Api> {
+pub(super) fn routes() -> OpenApiRouter<Server> {
     OpenApiRouter::new().routes(routes!(get))
 }
 
@@ -92,7 +92,7 @@ pub(super) fn routes() -> OpenApiRouter<Api> {
     ),
 )]
 async fn get(
-    State(api): State<Api>,
+    State(api): State<Server>,
     Path((name, key)): Path<(String, String)>,
     caller: Caller,
     method: Method,

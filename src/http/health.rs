@@ -1,7 +1,7 @@
 //! For those who keep the service running: liveness, readiness, metrics, and the interface's own description.
 
 use super::problem::{Problem, ProblemDetails, render_problems};
-use super::{Api, Check, Readiness};
+use super::{Check, Readiness, Server};
 use crate::telemetry::Metrics;
 use axum::extract::{FromRef, State};
 use axum::http::{HeaderMap, HeaderValue, Uri, header};
@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-pub(super) fn routes() -> OpenApiRouter<Api> {
+pub(super) fn routes() -> OpenApiRouter<Server> {
     OpenApiRouter::new()
         .routes(routes!(healthz))
         .routes(routes!(readyz))
@@ -35,8 +35,8 @@ pub struct Operations {
     pub shutdown: CancellationToken,
 }
 
-impl FromRef<Api> for Operations {
-    fn from_ref(api: &Api) -> Self {
+impl FromRef<Server> for Operations {
+    fn from_ref(api: &Server) -> Self {
         Self { readiness: api.readiness.clone(), metrics: api.metrics.clone(), shutdown: api.shutdown.clone() }
     }
 }
@@ -85,7 +85,7 @@ async fn healthz() -> Json<Health> {
     (status = 503, description = "An essential check is not, or the service is shutting down; `checks` lists them all",
         body = ProblemDetails, content_type = "application/problem+json"),
 ))]
-async fn readyz(State(api): State<Api>, uri: Uri, headers: HeaderMap) -> Result<Response, Problem> {
+async fn readyz(State(api): State<Server>, uri: Uri, headers: HeaderMap) -> Result<Response, Problem> {
     let (operations, tells_all) = (Operations::from_ref(&api), api.gate.tells_all(&uri, &headers));
     let mut checks = checks(&operations).await;
     if !tells_all.await {

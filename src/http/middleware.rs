@@ -1,7 +1,7 @@
 //! What surrounds every handler.
 
 use super::problem::{Problem, render_problems};
-use super::{Api, REQUEST_ID, admission, body};
+use super::{REQUEST_ID, Server, admission, body};
 use crate::telemetry::{self, InUse, METRIC_REQUEST_SECONDS, METRIC_REQUESTS, METRIC_REQUESTS_IN_FLIGHT};
 use axum::Router;
 use axum::body::Body;
@@ -25,7 +25,7 @@ use tracing::Level;
 const WAITING: [(Method, &str); 2] = [(Method::GET, "/runs/{id}"), (Method::POST, "/runs")];
 
 /// Wraps the routes; the first layer is the outermost.
-pub(super) fn around(routes: Router<Api>, api: &Api) -> Router<Api> {
+pub(super) fn around(routes: Router<Server>, server: &Server) -> Router<Server> {
     routes.layer(
         ServiceBuilder::new()
             // An id first, so that everything below can name the request.
@@ -49,13 +49,13 @@ pub(super) fn around(routes: Router<Api>, api: &Api) -> Router<Api> {
             .layer(from_fn(render_problems))
             .layer(CatchPanicLayer::custom(on_panic))
             // Outside the body, which has a time limit of its own inside the same bound.
-            .layer(from_fn_with_state(api.clone(), limit_time))
+            .layer(from_fn_with_state(server.clone(), limit_time))
             // Before the body, which nobody is to send in vain; and inside whatever counts and limits all requests.
-            .layer(from_fn_with_state(api.clone(), admission::admit))
+            .layer(from_fn_with_state(server.clone(), admission::admit))
             // Handlers find the whole body, or are not called.
-            .layer(from_fn_with_state(api.clone(), take_body))
+            .layer(from_fn_with_state(server.clone(), take_body))
             // Innermost: what was asked is done by now, whether the client will hear of it or not.
-            .layer(from_fn_with_state(api.clone(), before_answering)),
+            .layer(from_fn_with_state(server.clone(), before_answering)),
     )
 }
 
@@ -187,7 +187,7 @@ fn on_panic(panic: Box<dyn Any + Send + 'static>) -> Response {
     Problem::Internal.into_response()
 }
 
-fn limit_time(State(api): State<Api>, request: Request, next: Next) -> impl Future<Output = Response> + Send {
+fn limit_time(State(api): State<Server>, request: Request, next: Next) -> impl Future<Output = Response> + Send {
     let route = request.extensions().get::<MatchedPath>();
     let waits = WAITING.iter().any(|(m, path)| request.method() == m && route.is_some_and(|r| r.as_str() == *path));
     let wait = if waits { u64::from(api.limits.max_wait_seconds) } else { 0 };
@@ -203,10 +203,10 @@ fn limit_time(State(api): State<Api>, request: Request, next: Next) -> impl Futu
 }
 
 /// A named step before each answer but those to who keeps the service running.
-fn before_answering(State(api): State<Api>, request: Request, next: Next) -> impl Future<Output = Response> + Send {
+fn before_answering(State(api): State<Server>, request: Request, next: Next) -> impl Future<Output = Response> + Send {
     let route = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
     let is_work = route.is_some_and(|route| route.starts_with("/runs") || route.starts_with("/pipelines"));
-    let (answer, faults) = (go_on(next, request), api.faults);
+    let (answer, faults) = (go_on(next, request), api.faults.clone());
     async move {
         let response = answer.await;
         match is_work {
@@ -216,7 +216,7 @@ fn before_answering(State(api): State<Api>, request: Request, next: Next) -> imp
     }
 }
 
-async fn take_body(State(api): State<Api>, request: Request, next: Next) -> Response {
+async fn take_body(State(api): State<Server>, request: Request, next: Next) -> Response {
     match body::read(request, &api.limits).await {
         Ok(request) => go_on(next, request.map(Body::from)).await,
         Err(refused) => {

@@ -17,7 +17,10 @@ mod params;
 mod partitions;
 mod pipelines;
 pub mod problem;
+mod questions;
 mod runs;
+mod server;
+mod together;
 mod webhooks;
 mod wire;
 
@@ -32,6 +35,7 @@ use axum::http::HeaderName;
 use axum::{Router, response::IntoResponse};
 use futures::future::BoxFuture;
 use problem::Problem;
+use server::Server;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -186,8 +190,9 @@ impl Api {
 
 /// The whole interface.
 pub fn router(api: Api) -> Router {
-    let routes: Router<Api> = routes().into();
-    middleware::around(routes.fallback(no_such_path), &api).with_state(api)
+    let routes: Router<Server> = routes().into();
+    let server = Server::of(api);
+    middleware::around(routes.fallback(no_such_path), &server).with_state(server)
 }
 
 /// What the interface is, as OpenAPI.
@@ -201,7 +206,7 @@ pub fn openapi() -> OpenApi {
     api
 }
 
-fn routes() -> OpenApiRouter<Api> {
+fn routes() -> OpenApiRouter<Server> {
     OpenApiRouter::with_openapi(Described::openapi())
         .merge(runs::routes())
         .merge(pipelines::routes())

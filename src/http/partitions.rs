@@ -5,7 +5,7 @@ mod as_of;
 use super::params::{Params, cursor, invalid, read_cursor};
 use super::problem::{Problem, ProblemDetails};
 use super::wire::{ListOrMissing, MissingList, PartitionDetail, PartitionList};
-use super::{Api, Caller, answer};
+use super::{Api, Caller, Server, answer};
 use crate::partition::{KeyError, PartitionKey, PartitionSpec, Transform};
 use crate::pipeline::Definition;
 use crate::store::PartitionFilter;
@@ -16,7 +16,7 @@ use axum::response::Response;
 use std::collections::BTreeSet;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-pub(super) fn routes() -> OpenApiRouter<Api> {
+pub(super) fn routes() -> OpenApiRouter<Server> {
     OpenApiRouter::new().routes(routes!(list)).routes(routes!(get))
 }
 
@@ -48,7 +48,7 @@ pub(super) fn routes() -> OpenApiRouter<Api> {
     ),
 )]
 async fn list(
-    State(api): State<Api>,
+    State(api): State<Server>,
     Path(name): Path<String>,
     caller: Caller,
     params: Params,
@@ -181,7 +181,7 @@ fn read_bound(spec: &PartitionSpec, text: &str) -> Result<Bound, KeyError> {
     ),
 )]
 async fn get(
-    State(api): State<Api>,
+    State(api): State<Server>,
     Path((name, key)): Path<(String, String)>,
     caller: Caller,
     params: Params,

@@ -3,20 +3,25 @@
 use super::params::Params;
 use super::problem::{Problem, ProblemDetails};
 use super::wire::{PipelineDetail, PipelineList, PipelineSummary};
-use super::{Api, Caller, answer};
+use super::{Caller, Server, answer};
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use std::sync::Arc;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-pub(super) fn routes() -> OpenApiRouter<Api> {
+pub(super) fn routes() -> OpenApiRouter<Server> {
     OpenApiRouter::new().routes(routes!(list)).routes(routes!(get))
 }
 
 /// Lists the pipelines.
 #[utoipa::path(get, path = "/pipelines", operation_id = "list_pipelines", tag = "pipelines", responses((status = 200, description = "The pipelines", body = PipelineList<'_>)))]
-async fn list(State(api): State<Api>, caller: Caller, params: Params, headers: HeaderMap) -> Result<Response, Problem> {
+async fn list(
+    State(api): State<Server>,
+    caller: Caller,
+    params: Params,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
     params.only(&[])?;
     let now = Arc::clone(&api.pipelines.borrow());
     let seen = now.values().filter(|definition| caller.sees(&definition.name));
@@ -33,7 +38,7 @@ async fn list(State(api): State<Api>, caller: Caller, params: Params, headers: H
     ),
 )]
 async fn get(
-    State(api): State<Api>,
+    State(api): State<Server>,
     Path(name): Path<String>,
     caller: Caller,
     params: Params,

@@ -99,17 +99,20 @@ fn look(definition: &Definition, scope: &Scope, listing: &dyn Listing) -> Result
 }
 
 /// What a file serves so far.
-enum Serving {
+enum Serving<'a> {
     Scope,
-    Keys(BTreeSet<PartitionKey>),
+    Keys(BTreeSet<&'a PartitionKey>),
     Times(BTreeSet<Vec<Option<PartitionValue>>>),
 }
 
-impl From<Serving> for Serves {
-    fn from(serving: Serving) -> Self {
+/// The files of a template that are there, by the numbers of their periods.
+type There = BTreeMap<i64, String>;
+
+impl From<Serving<'_>> for Serves {
+    fn from(serving: Serving<'_>) -> Self {
         match serving {
             Serving::Scope => Serves::Scope,
-            Serving::Keys(keys) => Serves::Keys(keys.into_iter().collect()),
+            Serving::Keys(keys) => Serves::Keys(keys.into_iter().cloned().collect()),
             Serving::Times(times) => Serves::Times(times.into_iter().collect()),
         }
     }
@@ -118,51 +121,50 @@ impl From<Serving> for Serves {
 struct Planner<'a> {
     definition: &'a Definition,
     listing: &'a dyn Listing,
-    files: BTreeMap<String, Serving>,
+    files: BTreeMap<String, Serving<'a>>,
     /// What is not there, in words.
     missing: Vec<String>,
 }
 
 impl<'a> Planner<'a> {
-    fn overwrite(&mut self, keys: &[PartitionKey]) -> Result<(), RunError> {
+    fn overwrite(&mut self, keys: &'a [PartitionKey]) -> Result<(), RunError> {
         for path in self.untimed()? {
             self.files.insert(path, Serving::Scope);
         }
+        let period = |key: &'a PartitionKey| (key, self.definition.partition.period(key));
+        let periods: Vec<(&PartitionKey, Option<Period>)> = keys.iter().map(period).collect();
         for template in self.templates() {
-            let there = self.there(template, keys)?;
-            for key in keys {
-                self.overwrite_one(template, key, &there);
+            let there = self.there(template, periods.iter().filter_map(|(_, period)| *period))?;
+            for (key, period) in &periods {
+                self.overwrite_one(template, key, *period, &there);
             }
         }
         Ok(())
     }
 
-    /// The periods of the partitions and their neighbours for which a template has a file.
-    fn there(&self, template: &Template, keys: &[PartitionKey]) -> Result<BTreeSet<i64>, RunError> {
-        let periods = keys.iter().filter_map(|key| self.definition.partition.period(key));
+    /// The files that a template has for these periods and their neighbours, by the numbers of its own.
+    fn there(&self, template: &Template, periods: impl Iterator<Item = Period>) -> Result<There, RunError> {
         let indexes: BTreeSet<i64> =
             periods.flat_map(|period| self.with_neighbours(&own_indexes(template, period))).collect();
         let (indexes, paths): (Vec<i64>, Vec<String>) =
             indexes.into_iter().filter_map(|index| Some((index, template.path(index)?))).unzip();
         let found = self.listing.are_files(&paths)?;
-        Ok(indexes.into_iter().zip(found).filter_map(|(index, found)| found.then_some(index)).collect())
+        let there = indexes.into_iter().zip(paths).zip(found);
+        Ok(there.filter_map(|(file, found)| found.then_some(file)).collect())
     }
 
     /// The files of a template for one partition.
-    fn overwrite_one(&mut self, template: &Template, key: &PartitionKey, there: &BTreeSet<i64>) {
-        let Some(period) = self.definition.partition.period(key) else {
+    fn overwrite_one(&mut self, template: &Template, key: &'a PartitionKey, period: Option<Period>, there: &There) {
+        let Some(period) = period else {
             self.missing.push(format!("{} has no file for {key}, which covers no time", template.text));
             return;
         };
         let own = own_indexes(template, period);
         for index in self.with_neighbours(&own) {
-            let Some(path) = template.path(index) else {
-                continue;
-            };
-            if there.contains(&index) {
-                self.serve_key(path, key);
-            } else if own.contains(&index) {
-                self.missing.push(format!("{path} does not exist, and {key} needs it"));
+            match there.get(&index) {
+                Some(path) => self.serve_key(path, key),
+                None if own.contains(&index) => self.misses(template, index, &format!("and {key} needs it")),
+                None => {}
             }
         }
     }
@@ -175,11 +177,11 @@ impl<'a> Planner<'a> {
                 return Err(not_listed(template));
             }
             let paths = self.listing.glob(&template.glob())?;
-            let indexes: BTreeSet<i64> = paths.iter().filter_map(|path| template.index_of(path)).collect();
-            if indexes.is_empty() {
+            let there: There = paths.into_iter().filter_map(|path| Some((template.index_of(&path)?, path))).collect();
+            if there.is_empty() {
                 self.missing.push(format!("{} matches no file", template.text));
             }
-            found.push((template, indexes));
+            found.push((template, there));
         }
         let made = self.made(&found);
         for (times, period) in &made {
@@ -195,14 +197,14 @@ impl<'a> Planner<'a> {
     }
 
     /// The partitions that have an own file, each as its time values and its period.
-    fn made(&self, found: &[(&Template, BTreeSet<i64>)]) -> Vec<(Vec<Option<PartitionValue>>, Period)> {
+    fn made(&self, found: &[(&Template, There)]) -> Vec<(Vec<Option<PartitionValue>>, Period)> {
         let spec = &self.definition.partition;
         let Some(grain) = spec.time_grain() else {
             return Vec::new();
         };
         let mut made = BTreeSet::new();
-        for (template, indexes) in found {
-            let periods = indexes.iter().filter_map(|index| template.unit.grain().period(*index));
+        for (template, there) in found {
+            let periods = there.keys().filter_map(|index| template.unit.grain().period(*index));
             made.extend(periods.flat_map(|period| grain.index(period.start)..=grain.index(last_instant(period))));
         }
         let periods = made.into_iter().filter_map(|index| grain.period(index));
@@ -210,23 +212,27 @@ impl<'a> Planner<'a> {
     }
 
     /// The files of one partition in `full`.
-    fn full_one(&mut self, times: &[Option<PartitionValue>], period: Period, found: &[(&Template, BTreeSet<i64>)]) {
+    fn full_one(&mut self, times: &[Option<PartitionValue>], period: Period, found: &[(&Template, There)]) {
         for (template, there) in found {
             let own = own_indexes(template, period);
             for index in self.with_neighbours(&own) {
-                let Some(path) = template.path(index) else {
-                    continue;
-                };
-                if there.contains(&index) {
-                    self.serve_times(path, times);
-                } else if own.contains(&index) {
-                    let (start, end) = (period.start, period.end);
-                    self.missing.push(format!(
-                        "{path} does not exist, and the partition from {start} to {end}, which has other files, needs it"
-                    ));
+                match there.get(&index) {
+                    Some(path) => self.serve_times(path, times),
+                    None if own.contains(&index) => {
+                        let (start, end) = (period.start, period.end);
+                        let whose = format!("and the partition from {start} to {end}, which has other files, needs it");
+                        self.misses(template, index, &whose);
+                    }
+                    None => {}
                 }
             }
         }
+    }
+
+    /// The template's file of that period is not there; there is none outside the years that it can name.
+    fn misses(&mut self, template: &Template, index: i64, whose: &str) {
+        let path = template.path(index);
+        self.missing.extend(path.map(|path| format!("{path} does not exist, {whose}")));
     }
 
     /// The files of plain paths and globs.
@@ -272,15 +278,19 @@ impl<'a> Planner<'a> {
         own.start() - neighbours..=own.end() + neighbours
     }
 
-    fn serve_key(&mut self, path: String, key: &PartitionKey) {
-        if let Serving::Keys(keys) = self.files.entry(path).or_insert_with(|| Serving::Keys(BTreeSet::new())) {
-            keys.insert(key.clone());
+    fn serve_key(&mut self, path: &str, key: &'a PartitionKey) {
+        match self.files.get_mut(path) {
+            Some(Serving::Keys(keys)) => drop(keys.insert(key)),
+            Some(_) => {}
+            None => drop(self.files.insert(path.to_owned(), Serving::Keys(BTreeSet::from([key])))),
         }
     }
 
-    fn serve_times(&mut self, path: String, times: &[Option<PartitionValue>]) {
-        if let Serving::Times(all) = self.files.entry(path).or_insert_with(|| Serving::Times(BTreeSet::new())) {
-            all.insert(times.to_vec());
+    fn serve_times(&mut self, path: &str, times: &[Option<PartitionValue>]) {
+        match self.files.get_mut(path) {
+            Some(Serving::Times(all)) => drop(all.insert(times.to_vec())),
+            Some(_) => {}
+            None => drop(self.files.insert(path.to_owned(), Serving::Times(BTreeSet::from([times.to_vec()])))),
         }
     }
 }

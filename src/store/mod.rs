@@ -7,10 +7,13 @@
 //!   head.rs    a run's control state and its legal moves, pure
 //!   schema.rs  which databases this version works with
 //!   tx.rs      a transaction on either database: statements, values, rows
+//!   bus.rs     telling those who wait of changes
 //!   sqlite/    sql.rs: the statements in SQLite's dialect; the file, its lock, the clock
 //!   postgres/  sql.rs: the same statements in Postgres's; the pool, LISTEN
 //! ```
 
+mod bus;
+mod depth;
 mod error;
 mod filter;
 mod glance;
@@ -31,6 +34,7 @@ mod tx;
 mod unreadable;
 mod whole;
 
+pub use depth::{PipelineDepth, QueueDepth};
 pub use error::StoreError;
 pub use filter::{AsOf, Listing, PartitionFilter, RunFilter};
 pub use glance::Glance;
@@ -49,7 +53,6 @@ use crate::run::{
     Scope, SourceFile, State, TableSum, Unmet, Warning,
 };
 use async_trait::async_trait;
-use chrono::{DateTime, Utc};
 use std::time::Duration;
 use tokio::sync::broadcast;
 use uuid::Uuid;
@@ -69,16 +72,24 @@ pub struct StoredDefinition {
 }
 
 /// What is known of a key.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct KnownKey {
+    /// Whose key it is.
+    pub principal: Principal,
+    /// The key.
+    pub idempotency_key: IdempotencyKey,
     /// The run submitted under it.
     pub run_id: RunId,
-    /// The run's mode and partitions as asked.
+    /// The pipeline that it is of.
+    pub pipeline: String,
+    /// What was asked.
     pub asked: crate::run::Asked,
-    /// Their digest.
+    /// The run as it is now, unless its documents cannot be read.
+    pub run: Result<Run, Box<UnreadableRun>>,
+    /// The digest of what was asked.
     pub fingerprint: Fingerprint,
-    /// The definition that it was first accepted with.
-    pub accepted_with: StoredDefinition,
+    /// The definition that it was first accepted with; see [`RunStore::definitions`].
+    pub accepted_with: DefinitionHash,
 }
 
 /// A run to be accepted.
@@ -301,36 +312,6 @@ pub enum StagingVerdict {
     Unknown,
 }
 
-/// Counts for metrics.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct QueueDepth {
-    /// Queued runs.
-    pub queued: u64,
-    /// Those of them whose time, `not_before`, has not come.
-    pub scheduled: u64,
-    /// Running runs.
-    pub running: u64,
-    /// Committing runs.
-    pub committing: u64,
-    /// How long the oldest due queued run has been waiting.
-    pub oldest_due: Option<Duration>,
-    /// Each pipeline that ever had a run, by name.
-    pub pipelines: Vec<PipelineDepth>,
-}
-
-/// Counts for metrics, of one pipeline.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct PipelineDepth {
-    /// Its name.
-    pub pipeline: String,
-    /// Queued runs that are due.
-    pub due: u64,
-    /// How long the oldest of them has been waiting.
-    pub oldest_due: Option<Duration>,
-    /// When a run last succeeded.
-    pub last_success: Option<DateTime<Utc>>,
-}
-
 /// The business steps. Two implementations: Postgres and SQLite; one conformance suite.
 #[async_trait]
 pub trait RunStore: TokenStore {
@@ -350,12 +331,21 @@ pub trait RunStore: TokenStore {
     /// Binds a warehouse to this database unless one is bound; answers the one that is.
     async fn bind_warehouse(&self, id: Uuid) -> StoreResult<Uuid>;
 
+    /// What is known of these keys of principals, in any order: of those that are known.
+    async fn known_keys(&self, keys: &[(Principal, IdempotencyKey)]) -> StoreResult<Vec<KnownKey>>;
+
     /// What is known of a principal's key.
-    async fn known_key(&self, principal: &Principal, key: &IdempotencyKey) -> StoreResult<Option<KnownKey>>;
+    async fn known_key(&self, principal: &Principal, key: &IdempotencyKey) -> StoreResult<Option<KnownKey>> {
+        Ok(self.known_keys(&[(principal.clone(), key.clone())]).await?.pop())
+    }
 
     /// Accepts a run: its row is the queue entry and the idempotency record. Whether its key is taken comes before whether
     /// others overlap it. Which of the partitions asked for are picked is settled here; where none is, the run has succeeded.
     async fn submit(&self, run: &NewRun) -> StoreResult<Submitted>;
+
+    /// The same of each of these runs that [`NewRun::is_plain`], in one transaction. Where it fails, it is as if none had been
+    /// submitted.
+    async fn submit_together(&self, runs: &[&NewRun]) -> StoreResult<Vec<Submitted>>;
 
     /// The runs that have not ended and overlap a scope of a pipeline, in their order, at most `limit`: a run that was
     /// accepted now would wait for them.
@@ -364,8 +354,13 @@ pub trait RunStore: TokenStore {
     /// Where these runs are, those that there are in any order: what changes of a run before it ends, and little of it.
     async fn glances(&self, ids: &[RunId]) -> StoreResult<Vec<Glance>>;
 
+    /// These runs with their last attempts, in any order: those that there are.
+    async fn runs(&self, ids: &[RunId]) -> StoreResult<Vec<Run>>;
+
     /// One run, with its last attempts. Where its documents cannot be read the error says what can be told of it.
-    async fn get(&self, id: RunId) -> StoreResult<Option<Run>>;
+    async fn get(&self, id: RunId) -> StoreResult<Option<Run>> {
+        Ok(self.runs(&[id]).await?.pop())
+    }
 
     /// Summaries, newest first; up to `limit`.
     async fn list(&self, filter: &RunFilter) -> StoreResult<Vec<RunSummary>>;
@@ -466,6 +461,9 @@ pub trait RunStore: TokenStore {
     /// Forgets these runs with their keys and all that was recorded of them, but those that are not prunable any more; how many
     /// they were.
     async fn prune_runs(&self, kept: Duration, runs: &[RunId]) -> StoreResult<u64>;
+
+    /// Lets queued runs go that stand behind one that has ended, which nothing explains; how many there were.
+    async fn free_stranded(&self) -> StoreResult<u64>;
 
     /// Counts for metrics.
     async fn queue_depth(&self) -> StoreResult<QueueDepth>;

@@ -3,11 +3,11 @@
 use super::head::Head;
 use super::tx::{Row, Value, json, unreadable, values};
 use super::unreadable::run_unreadable;
-use super::{Failures, Glance, KnownKey, StoreError, StoreResult, StoredDefinition};
+use super::{Failures, Glance, StoreError, StoreResult, StoredDefinition};
 use crate::partition::PartitionKey;
 use crate::run::{
-    Asked, AttemptOutcome, Base, CatalogEntry, ClaimToken, Decided, DefinitionHash, Fingerprint, ForeignFiles,
-    HistoryEntry, IdempotencyKey, Mode, Outcome, Principal, RunError, RunId, RunSummary, State,
+    AttemptOutcome, Base, CatalogEntry, ClaimToken, Decided, DefinitionHash, ForeignFiles, HistoryEntry,
+    IdempotencyKey, Mode, Outcome, Principal, RunError, RunId, RunSummary, State,
 };
 use serde::Serialize;
 
@@ -75,15 +75,6 @@ pub(super) fn definition(row: &Row) -> StoreResult<StoredDefinition> {
         hash: DefinitionHash(row.text("hash")?),
         pipeline: row.text("pipeline")?,
         text: row.text("text")?,
-    })
-}
-
-pub(super) fn known_key(row: &Row) -> StoreResult<KnownKey> {
-    Ok(KnownKey {
-        run_id: run_id(row)?,
-        asked: row.json::<Asked>("asked")?,
-        fingerprint: Fingerprint(row.text("fingerprint")?),
-        accepted_with: definition(row)?,
     })
 }
 

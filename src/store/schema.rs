@@ -3,7 +3,7 @@
 //! Migrations only add, so a version works with a database that a later one has brought along. One that takes away says so: it
 //! raises `meta.oldest_schema`, the lowest migration that a version must know.
 
-use super::tx::Tx;
+use super::tx::{Row, Tx};
 use super::{StoreError, StoreResult};
 use sqlx::migrate::Migrator;
 use std::collections::BTreeSet;
@@ -19,8 +19,8 @@ pub(super) fn migrator(known: &Migrator) -> Migrator {
 }
 
 /// Whether the database is one for this version: neither behind it nor too far ahead.
-pub(super) async fn check(tx: &mut Tx, known: &Migrator) -> StoreResult<()> {
-    let known: BTreeSet<i64> = known.iter().map(|migration| migration.version).collect();
+pub(super) async fn check(tx: &mut Tx, migrations: &Migrator) -> StoreResult<()> {
+    let known: BTreeSet<i64> = migrations.iter().map(|migration| migration.version).collect();
     let applied = tx.rows("select version from _sqlx_migrations", Vec::new()).await?;
     let applied: BTreeSet<i64> = applied.iter().map(|row| row.int("version")).collect::<StoreResult<_>>()?;
     let (latest, found) = (last(&known), last(&applied));
@@ -36,16 +36,18 @@ pub(super) async fn check(tx: &mut Tx, known: &Migrator) -> StoreResult<()> {
              latest, {latest}: it is of another line of versions"
         )));
     }
-    accepts(tx, latest).await
+    still_accepts(tx, migrations).await
 }
 
 /// Whether a database that was right when this process began still is. A later version may have changed it since.
 pub(super) async fn still_accepts(tx: &mut Tx, known: &Migrator) -> StoreResult<()> {
-    accepts(tx, known.iter().map(|migration| migration.version).max().unwrap_or_default()).await
+    accepts(&tx.one(tx.sql.oldest_schema, Vec::new()).await?, known)
 }
 
-async fn accepts(tx: &mut Tx, latest: i64) -> StoreResult<()> {
-    let oldest = tx.one(tx.sql.oldest_schema, Vec::new()).await?.int("oldest_schema")?;
+/// The same of a row that has `oldest_schema`.
+pub(super) fn accepts(row: &Row, known: &Migrator) -> StoreResult<()> {
+    let oldest = row.int("oldest_schema")?;
+    let latest = known.iter().map(|migration| migration.version).max().unwrap_or_default();
     if oldest > latest {
         return Err(StoreError::Setup(format!(
             "the database needs a version of refrain that knows migration {oldest}, found one that knows those up to {latest}: a \

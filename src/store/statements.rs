@@ -44,10 +44,9 @@ pub(super) struct Statements {
     pub(super) insert_scope: &'static str,
     /// 1 run, 2 object of names and texts.
     pub(super) insert_labels: &'static str,
-    /// Runs that are queued and have their numbers wait for their partitions. 1 list of runs.
+    /// Runs that are queued and have their numbers wait for their partitions; in the order of these, so that each stands behind the one
+    /// before it. 1 list of runs.
     pub(super) reserve_scope: &'static str,
-    /// A run that ended lets go of its partitions. 1 run.
-    pub(super) release_scope: &'static str,
     /// What was asked. 1 run.
     pub(super) asked: &'static str,
     /// Other runs that have not ended, have their numbers and overlap the run, in their order. 1 run, 2 limit.
@@ -55,27 +54,15 @@ pub(super) struct Statements {
     /// Runs that have not ended and overlap what might be asked, in their order. 1 pipeline, 2 list of keys or null for the
     /// whole table, 3 limit, 4 now: of those without a number, the ones whose time has come, for they take theirs first.
     pub(super) overlapping_scope: &'static str,
-    /// 1 principal, 2 key.
-    pub(super) known_key: &'static str,
+    /// `runs` with the digest of what was asked and the definition that it was accepted with, of these keys. 1 list of keys, each a list of
+    /// principal and key, 2 how many attempts.
+    pub(super) known_keys: &'static str,
     /// A run's control state, and nobody else moves it until the transaction ends. 1 run.
     pub(super) lock_run: &'static str,
     /// Writes the control state back. 1 run, then its columns in the order of the statement.
     pub(super) save_run: &'static str,
-    /// Running runs whose lease ran out, oldest first; those that somebody else takes over are left out. 1 now, 2 limit.
-    pub(super) lost_runs: &'static str,
-    /// The committing run to be resumed next. 1 now.
-    pub(super) unfinished_run: &'static str,
-    /// A pipeline of which a run's time has come that has no number yet. 1 now, 2 list of pipelines to pass over.
-    pub(super) due_pipeline: &'static str,
-    /// Of the due queued runs that overlap no held run and no queued run with a lower number, and whose pipeline has neither a
-    /// held run of another definition nor a due one with a lower number: of the principal whose last turn is the longest ago, the one
-    /// of the highest priority, and among these of the lowest number. Where two that name
-    /// their partitions overlap, the held one has the lower number: it had it when it was claimed, and keeps it while it is
-    /// held. So the lowest number has the partition, held or queued, and no other need be looked at.
-    /// 1 now, 2 its pipeline or null, 3 list of pipelines to pass over.
-    pub(super) next_run: &'static str,
-    /// Its principal's turn is over. 1 run.
-    pub(super) take_turn: &'static str,
+    /// Those of claims.
+    pub(super) claims: ClaimStatements,
     /// Unless it is decided or has ended; its documents are not read. Its pipeline. 1 run, 2 now, 3 error.
     pub(super) fail_unreadable: &'static str,
     /// A committing run's next claim. 1 run, 2 its time.
@@ -117,9 +104,9 @@ pub(super) struct Statements {
     pub(super) delete_entries: &'static str,
     /// What changes of runs before they end. 1 list of runs.
     pub(super) glances: &'static str,
-    /// A run with its partitions, its last attempts, which later runs have changed its partitions since it succeeded, and the webhooks
-    /// of its ends: each a list of objects in no order, or null. 1 run, 2 how many attempts.
-    pub(super) run: &'static str,
+    /// Runs, each with its partitions, its last attempts, which later runs have changed its partitions since it succeeded, and the webhooks
+    /// of its ends: each a list of objects in no order, or null. 1 list of runs, 2 how many attempts.
+    pub(super) runs: &'static str,
     /// Whose a run is, where it is, and when it ended. 1 run.
     pub(super) ended_run: &'static str,
     /// 1 run.
@@ -177,6 +164,32 @@ pub(super) struct Statements {
     pub(super) prune: PruneStatements,
     /// Those of messages.
     pub(super) outbox: OutboxStatements,
+}
+
+/// Who works on what, in one database's dialect.
+#[derive(Debug)]
+#[cfg_attr(test, derive(serde::Serialize))]
+pub(super) struct ClaimStatements {
+    /// What there is for a claim: the lowest migration that a version must know, whether `lost_runs` and `unfinished_run` have any, a
+    /// pipeline of which a run's time has come that has no number yet, and that of the `next_run`. 1 now or null, 2 null, 3 list of
+    /// pipelines to pass over.
+    pub(super) look: &'static str,
+    /// Running runs whose lease ran out, oldest first; those that somebody else takes over are left out. 1 now, 2 limit.
+    pub(super) lost_runs: &'static str,
+    /// The committing run to be resumed next. 1 now.
+    pub(super) unfinished_run: &'static str,
+    /// Of the due queued runs that overlap no held run and no queued run with a lower number, and whose pipeline has neither a
+    /// held run of another definition nor a due one with a lower number: of the principal whose last turn is the longest ago, the one
+    /// of the highest priority, and among these of the lowest number. Where two that name
+    /// their partitions overlap, the held one has the lower number: it had it when it was claimed, and keeps it while it is
+    /// held. So the lowest number has the partition, held or queued, and no other need be looked at.
+    /// It is one of those that are behind nobody, which are looked at alone.
+    /// 1 now or, for the database's own clock, null, 2 its pipeline or null, 3 list of pipelines to pass over.
+    pub(super) next_run: &'static str,
+    /// Its principal's turn is over. 1 run.
+    pub(super) take_turn: &'static str,
+    /// Those that are behind a run that has ended are behind nobody. There are none: the database lets them go.
+    pub(super) free_stranded: &'static str,
 }
 
 /// What tables sum up to, in one database's dialect.

@@ -1,5 +1,6 @@
 //! A transaction on either database: statements with values in, rows out. The only place that knows both drivers.
 
+use super::bus::Bus;
 use super::postgres::Server;
 use super::statements::Statements;
 use super::{Change, Clock, StoreError, StoreResult};
@@ -13,7 +14,6 @@ use sqlx::types::Json;
 use sqlx::{Postgres, Row as _, Sqlite};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{broadcast, mpsc};
 use uuid::Uuid;
 
 /// A value bound to a statement. Nulls are typed, since Postgres wants to know.
@@ -163,14 +163,38 @@ fn missing(column: &str) -> StoreError {
 
 /// An open connection in a transaction.
 pub(super) enum Open {
-    /// Rolled back when it is dropped.
-    Sqlite { tx: sqlx::Transaction<'static, Sqlite>, clock: Clock },
+    Sqlite {
+        connection: SqliteUse,
+        clock: Clock,
+        extent: Extent,
+    },
     /// Closed when it is dropped: a connection that was left in the middle of a statement is not to be trusted with the
     /// next, and closing it needs no answer from a server that may be out of reach.
-    Postgres { connection: Abandoned, server: Arc<Server>, extent: Extent },
+    Postgres {
+        connection: Abandoned,
+        server: Arc<Server>,
+        extent: Extent,
+    },
 }
 
-/// How far a transaction of Postgres reaches.
+/// A connection to a SQLite file in its transaction. A transaction of one statement is no more than that: to begin and to end it are
+/// ways of their own to the thread that has the connection.
+pub(super) enum SqliteUse {
+    /// Rolled back when it is dropped.
+    Block(sqlx::Transaction<'static, Sqlite>),
+    Statement(PoolConnection<Sqlite>),
+}
+
+impl SqliteUse {
+    fn get(&mut self) -> &mut sqlx::SqliteConnection {
+        match self {
+            Self::Block(transaction) => transaction,
+            Self::Statement(connection) => connection,
+        }
+    }
+}
+
+/// How far a transaction reaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Extent {
     /// From a `begin` to its end.
@@ -207,62 +231,16 @@ impl Drop for Abandoned {
 }
 
 impl Abandoned {
-    fn get(&mut self) -> StoreResult<&mut PoolConnection<Postgres>> {
+    pub(super) fn get(&mut self) -> StoreResult<&mut PoolConnection<Postgres>> {
         self.0.as_mut().ok_or(StoreError::Unavailable(sqlx::Error::PoolClosed))
     }
 }
 
-/// Tells this process's and, on Postgres, the other processes' waiters what has changed.
-#[derive(Debug, Clone)]
-pub(super) struct Bus {
-    /// Waiters in this process.
-    pub(super) local: broadcast::Sender<Change>,
-    /// Names this process in notifications, so that it does not hear itself.
-    pub(super) origin: Uuid,
-    /// Payloads for other processes; none where there are no others.
-    pub(super) others: Option<mpsc::Sender<String>>,
-}
-
-impl Bus {
-    /// How many changes a slow waiter may be behind.
-    const CAPACITY: usize = 1024;
-
-    /// The channel of Postgres.
-    pub(super) const CHANNEL: &'static str = "refrain";
-
-    pub(super) fn new() -> Self {
-        Self { local: broadcast::channel(Self::CAPACITY).0, origin: Uuid::new_v4(), others: None }
-    }
-
-    /// Tells waiters of a change that is committed. No receiver is no error: nobody waits. Nor is a full channel: whoever misses a
-    /// wake-up polls.
-    fn tell(&self, change: Change) {
-        if let Some(others) = &self.others {
-            let _ = others.try_send(self.payload(&change));
-        }
-        let _ = self.local.send(change);
-    }
-
-    /// A change as the payload of a notification.
-    pub(super) fn payload(&self, change: &Change) -> String {
-        match change {
-            Change::Run(id) => format!("{} run {id}", self.origin),
-            Change::Queue => format!("{} queue", self.origin),
-        }
-    }
-
-    /// The change in another process's payload; none in one's own and in what this version cannot read.
-    pub(super) fn heard(&self, payload: &str) -> Option<Change> {
-        let (origin, change) = payload.split_once(' ')?;
-        if Uuid::parse_str(origin).ok()? == self.origin {
-            return None;
-        }
-        match change.split_once(' ') {
-            None if change == "queue" => Some(Change::Queue),
-            Some(("run", id)) => Uuid::parse_str(id).ok().map(|id| Change::Run(RunId(id))),
-            _ => None,
-        }
-    }
+/// What a transaction had to tell before a part of it.
+#[must_use]
+pub(super) struct Part {
+    changes: usize,
+    counts: usize,
 }
 
 /// A transaction. Dropped without [`Tx::commit`], nothing of it happened.
@@ -285,18 +263,27 @@ impl Tx {
 
     /// The database's clock, in whole microseconds.
     pub(super) async fn now(&mut self) -> StoreResult<DateTime<Utc>> {
-        if let Open::Sqlite { clock, .. } = &self.open {
-            let micros = clock().timestamp_micros();
-            return DateTime::from_timestamp_micros(micros)
-                .ok_or_else(|| StoreError::Setup(format!("the clock says {micros} microseconds since 1970")));
+        match self.given_now()? {
+            Some(now) => Ok(now),
+            None => self.one("select clock_timestamp() as now", Vec::new()).await?.time("now"),
         }
-        self.one("select clock_timestamp() as now", Vec::new()).await?.time("now")
+    }
+
+    /// The same for a statement that itself asks the database's clock where it is given no time: on Postgres, where to ask is a round trip.
+    pub(super) fn given_now(&self) -> StoreResult<Option<DateTime<Utc>>> {
+        let Open::Sqlite { clock, .. } = &self.open else { return Ok(None) };
+        let micros = clock().timestamp_micros();
+        let now = DateTime::from_timestamp_micros(micros);
+        now.map(Some).ok_or_else(|| StoreError::Setup(format!("the clock says {micros} microseconds since 1970")))
     }
 
     /// Runs a statement; answers how many rows it wrote.
     pub(super) async fn execute(&mut self, sql: &'static str, values: Vec<Value>) -> StoreResult<u64> {
         match &mut self.open {
-            Open::Sqlite { tx, .. } => Ok(bind_sqlite(sql, values).execute(&mut **tx).await?.rows_affected()),
+            Open::Sqlite { connection, extent, .. } => {
+                extent.reach()?;
+                Ok(bind_sqlite(sql, values).execute(connection.get()).await?.rows_affected())
+            }
             Open::Postgres { connection, server, extent } => {
                 extent.reach()?;
                 let running = bind_postgres(sql, values).execute(&mut **connection.get()?);
@@ -308,8 +295,9 @@ impl Tx {
     /// All rows of a statement.
     pub(super) async fn rows(&mut self, sql: &'static str, values: Vec<Value>) -> StoreResult<Vec<Row>> {
         match &mut self.open {
-            Open::Sqlite { tx, .. } => {
-                let rows = bind_sqlite(sql, values).fetch_all(&mut **tx).await?;
+            Open::Sqlite { connection, extent, .. } => {
+                extent.reach()?;
+                let rows = bind_sqlite(sql, values).fetch_all(connection.get()).await?;
                 Ok(rows.into_iter().map(Row::Sqlite).collect())
             }
             Open::Postgres { connection, server, extent } => {
@@ -328,8 +316,9 @@ impl Tx {
         mut take: impl FnMut(Row) -> StoreResult<()> + Send,
     ) -> StoreResult<()> {
         match &mut self.open {
-            Open::Sqlite { tx, .. } => {
-                let mut rows = bind_sqlite(sql, values).fetch(&mut **tx);
+            Open::Sqlite { connection, extent, .. } => {
+                extent.reach()?;
+                let mut rows = bind_sqlite(sql, values).fetch(connection.get());
                 while let Some(row) = rows.try_next().await? {
                     take(Row::Sqlite(row))?;
                 }
@@ -367,9 +356,25 @@ impl Tx {
         self.counts.push(counter);
     }
 
-    /// Makes [`Tx::commit`] undo everything.
+    /// Makes [`Tx::commit`] undo everything; in a part, the end of it what is of the part.
     pub(super) fn undo(&mut self) {
         self.undone = true;
+    }
+
+    /// Begins a part that may be undone by itself. Parts come one after the other.
+    pub(super) async fn begin_part(&mut self) -> StoreResult<Part> {
+        self.execute("savepoint part", Vec::new()).await?;
+        Ok(Part { changes: self.changes.len(), counts: self.counts.len() })
+    }
+
+    /// Ends it. What it had to tell is told where it was not undone.
+    pub(super) async fn end_part(&mut self, part: Part) -> StoreResult<()> {
+        if std::mem::take(&mut self.undone) {
+            self.changes.truncate(part.changes);
+            self.counts.truncate(part.counts);
+            self.execute("rollback to part", Vec::new()).await?;
+        }
+        self.execute("release part", Vec::new()).await.map(drop)
     }
 
     /// Makes it so, then tells the waiters.
@@ -379,8 +384,9 @@ impl Tx {
             self.counts.clear();
         }
         match self.open {
-            Open::Sqlite { tx, .. } if self.undone => tx.rollback().await?,
-            Open::Sqlite { tx, .. } => tx.commit().await?,
+            Open::Sqlite { connection: SqliteUse::Block(tx), .. } if self.undone => tx.rollback().await?,
+            Open::Sqlite { connection: SqliteUse::Block(tx), .. } => tx.commit().await?,
+            Open::Sqlite { connection: SqliteUse::Statement(connection), .. } => drop(connection),
             Open::Postgres { mut connection, server, extent } => {
                 if extent == Extent::Block {
                     let end = if self.undone { "rollback" } else { "commit" };
@@ -430,19 +436,4 @@ fn bind_postgres(
         Value::Text(text) => query.bind(text),
         Value::Time(time) => query.bind(time),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn others_are_heard_and_oneself_is_not() {
-        let (mine, other) = (Bus::new(), Bus::new());
-        for change in [Change::Queue, Change::Run(RunId::new())] {
-            assert_eq!(other.heard(&mine.payload(&change)), Some(change.clone()));
-            assert_eq!(mine.heard(&mine.payload(&change)), None);
-        }
-        assert_eq!(mine.heard("gibberish"), None);
-    }
 }

@@ -2,10 +2,11 @@
 
 use super::rows::{definition_hash, idempotency_key, mode, run_id, state};
 use super::tx::{Row, unreadable};
-use super::{RunControl, StoreError, StoreResult, UnreadableRun};
+use super::{KnownKey, RunControl, StoreError, StoreResult, UnreadableRun};
 use crate::partition::PartitionKey;
 use crate::run::{
-    Attempt, AttemptOutcome, Base, Delivery, DeliveryState, Outcome, Principal, Run, RunId, RunPartition,
+    Attempt, AttemptOutcome, Base, DefinitionHash, Delivery, DeliveryState, Fingerprint, Outcome, Principal, Run,
+    RunId, RunPartition,
 };
 use chrono::{DateTime, Utc};
 use serde::Deserialize;
@@ -100,6 +101,25 @@ fn whole(row: &Row) -> StoreResult<Run> {
         ended_at: row.optional_time("ended_at")?,
         due_at: row.time("due_at")?,
         deliveries: deliveries(row)?,
+    })
+}
+
+/// A key with the run that is known under it.
+pub(super) fn known_key(row: &Row) -> StoreResult<KnownKey> {
+    let run = match run(row) {
+        Ok(run) => Ok(run),
+        Err(StoreError::UnreadableRun(run)) => Err(run),
+        Err(error) => return Err(error),
+    };
+    Ok(KnownKey {
+        principal: Principal(row.text("principal")?),
+        idempotency_key: idempotency_key(row)?,
+        run_id: run_id(row)?,
+        pipeline: row.text("pipeline")?,
+        asked: row.json("asked")?,
+        run,
+        fingerprint: Fingerprint(row.text("fingerprint")?),
+        accepted_with: DefinitionHash(row.text("accepted_with")?),
     })
 }
 

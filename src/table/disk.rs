@@ -21,13 +21,18 @@ fn sync_folder_io(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
+/// The same, of a folder that may be gone.
+pub(super) fn sync_folder_if_there(path: &Path) -> Result<(), TableError> {
+    match sync_folder_io(path) {
+        Err(e) if e.kind() != ErrorKind::NotFound => Err(TableError::io("sync", path, e)),
+        _ => Ok(()),
+    }
+}
+
 /// Syncs the folders from `folder` up to `root`, as far as they are there.
 pub(super) fn sync_up_to(root: &Path, folder: &Path) -> Result<(), TableError> {
     for path in folder.ancestors() {
-        match sync_folder_io(path) {
-            Err(e) if e.kind() != ErrorKind::NotFound => return Err(TableError::io("sync", path, e)),
-            _ => {}
-        }
+        sync_folder_if_there(path)?;
         if path == root {
             break;
         }

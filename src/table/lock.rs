@@ -114,7 +114,8 @@ fn open_lock_file(path: &Path) -> TableResult<File> {
     match options.open(path) {
         Err(e) if e.kind() == ErrorKind::NotFound => {
             if let Some(folder) = path.parent() {
-                disk::make_folder(folder)?;
+                // Nobody holds a lock after a power cut, so that neither the folder nor the file has to outlast one.
+                disk::make_folder_unsynced(folder)?;
             }
             options.open(path)
         }

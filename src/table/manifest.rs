@@ -75,9 +75,9 @@ impl PublishLock {
         };
         let file = made.map_err(|e| TableError::io("make", &staged, e))?;
         write(&file, &manifest).map_err(|e| TableError::io("write", &staged, e))?;
-        disk::make_folder(&table)?;
+        disk::make_folder_unsynced(&table)?;
         fs::rename(&staged, &live).map_err(|e| TableError::io("move the manifest to", &live, e))?;
-        self.sync(&table, staging)?;
+        disk::sync_up_to(self.warehouse.root(), &table)?;
         check_is_live(&file, &live)
     }
 

@@ -42,6 +42,7 @@ use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use uuid::Uuid;
 
 /// The name of the file at a table's root that says that a full run went through.
@@ -61,6 +62,8 @@ struct Inner {
     root: PathBuf,
     id: Uuid,
     database_id: Uuid,
+    /// Whether this process has seen to it that the folder of all staging outlasts a power cut.
+    staging_lasts: AtomicBool,
 }
 
 impl Warehouse {
@@ -78,7 +81,7 @@ impl Warehouse {
             }
             None => identity::adopt(&root, database_id)?,
         };
-        Ok(Self { inner: Arc::new(Inner { root, id, database_id }) })
+        Ok(Self { inner: Arc::new(Inner { root, id, database_id, staging_lasts: AtomicBool::new(false) }) })
     }
 
     /// The warehouse's random id.

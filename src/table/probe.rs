@@ -2,7 +2,7 @@
 
 use super::lock::try_flock;
 use super::staging::MAKE_TRIES;
-use super::{TableError, Warehouse, disk};
+use super::{TableError, Warehouse};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::OsString;
@@ -52,9 +52,8 @@ impl Warehouse {
     /// one or come back changed.
     pub fn probe_names(&self) -> Result<(), TableError> {
         self.check_identity()?;
-        let staging = self.staging_root();
-        disk::make_folder(&staging)?;
-        let (folder, _held) = make_held(&staging)?;
+        self.make_staging_root()?;
+        let (folder, _held) = make_held(&self.staging_root())?;
         for (first, second, rule) in PAIRS {
             if !keeps_apart(folder.path(), first, second)? {
                 return Err(TableError::NamesFold { root: self.root().to_owned(), first, second, rule });

@@ -3,10 +3,11 @@
 use super::staging::MAKE_TRIES;
 use super::{PublishLock, SUCCESS_FILE, TableError, TableResult, disk};
 use crate::run::{Action, Decided, PartFile};
+use std::collections::BTreeSet;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 
 /// What publishing one partition came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +40,8 @@ pub(super) struct Put<'a> {
 impl PublishLock {
     /// Makes one partition as decided. `staging` is the folder of the token that decided.
     ///
-    /// When this answers other than [`Published::Gone`], the partition is as decided and will be after a power cut.
+    /// When this answers other than [`Published::Gone`], the partition is as decided; once [`PublishLock::settle`] has answered, it
+    /// will be after a power cut.
     pub fn publish(&self, staging: &Path, decided: &Decided) -> TableResult<Published> {
         self.warehouse.check_identity()?;
         match decided.action() {
@@ -49,6 +51,24 @@ impl PublishLock {
             }
             Action::Clear => self.clear(staging, decided),
         }
+    }
+
+    /// Makes lasting what was published of these partitions: syncs each folder on their ways once, however many of them lie in it.
+    /// Before it has answered nothing may be told that rests on them: no manifest, no `_SUCCESS`, no catalog.
+    pub fn settle(&self, decided: &[Decided]) -> TableResult<()> {
+        let root = self.warehouse.root();
+        let mut folders: BTreeSet<PathBuf> = BTreeSet::new();
+        for one in decided {
+            let folder = self.warehouse.partition_folder(&self.pipeline, &one.partition)?;
+            // What is above a folder that is in already is in too.
+            let new = folder.ancestors().take_while(|path| path.starts_with(root) && !folders.contains(*path));
+            let new: Vec<PathBuf> = new.map(Path::to_owned).collect();
+            folders.extend(new);
+        }
+        // Those below first.
+        folders.iter().rev().try_for_each(|folder| disk::sync_folder_if_there(folder))?;
+        // Nothing is there either where the disk was unmounted meanwhile.
+        self.warehouse.check_identity()
     }
 
     /// Takes `_SUCCESS` away, before a full run changes its first partition.
@@ -85,18 +105,14 @@ impl PublishLock {
         }
         let folder = self.warehouse.partition_folder(&self.pipeline, key)?;
         if self.warehouse.live_sha256(&self.pipeline, key, file)?.as_deref() == Some(sha256) {
-            // The publisher that moved it may have died before its syncs.
-            self.sync(&folder, staging)?;
             return Ok(Published::AlreadyLive);
         }
         let Some(mut content) = disk::open_regular(staged)? else { return self.gone() };
         if disk::sha256(&mut content, staged)? != sha256 {
             return self.gone();
         }
-        content.sync_all().map_err(|e| TableError::io("sync", staged, e))?;
         let live = folder.join(file.as_str());
         self.move_into(staged, &folder, &live)?;
-        self.sync(&folder, staging)?;
         check_is_live(&content, &live)?;
         Ok(Published::Moved)
     }
@@ -114,12 +130,10 @@ impl PublishLock {
                 // What is no regular file was not made here.
                 if disk::open_regular(live)?.is_some() {
                     removed |= disk::remove_file(live)?;
-                    disk::sync_up_to(root, &folder)?;
                 }
             }
             removed |= disk::remove_empty_folder(&folder)?;
         }
-        disk::sync_up_to(root, &folder)?;
         for live in parts {
             match fs::symlink_metadata(&live) {
                 Err(e) if e.kind() == ErrorKind::NotFound => {}
@@ -158,12 +172,6 @@ impl PublishLock {
         let mut way: Vec<&Path> = folder.ancestors().take_while(|path| *path != root).collect();
         way.reverse();
         way.into_iter().try_for_each(|path| disk::make_folder_unsynced(path).map(drop))
-    }
-
-    /// Syncs both folders of a move, and those above the partition's, which may be as new.
-    pub(super) fn sync(&self, folder: &Path, staging: &Path) -> TableResult<()> {
-        disk::sync_up_to(self.warehouse.root(), folder)?;
-        disk::sync_up_to(staging, staging)
     }
 }
 

@@ -5,6 +5,7 @@ use crate::run::{ClaimToken, RunId};
 use std::fs::{self, DirEntry};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use uuid::Uuid;
 
 pub(super) const STAGING: &str = ".staging";
@@ -17,6 +18,17 @@ pub(super) const MAKE_TRIES: u32 = 16;
 impl Warehouse {
     pub(super) fn staging_root(&self) -> PathBuf {
         self.root().join(STAGING)
+    }
+
+    /// Makes the folder of all staging unless it is there. Whoever made it may have died before it lasted, so that a process syncs
+    /// its parent once; from then on whoever makes it again does.
+    pub(super) fn make_staging_root(&self) -> TableResult<()> {
+        let made = disk::make_folder_unsynced(&self.staging_root())?;
+        if made || !self.inner.staging_lasts.load(Ordering::Relaxed) {
+            disk::sync_folder(self.root())?;
+            self.inner.staging_lasts.store(true, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// An attempt's own folder, there or not.
@@ -42,7 +54,7 @@ impl Warehouse {
     /// makes it once, and "not found" later on ends the attempt.
     pub fn make_staging(&self, run: RunId, token: ClaimToken) -> TableResult<PathBuf> {
         self.check_identity()?;
-        disk::make_folder(&self.staging_root())?;
+        self.make_staging_root()?;
         let folder = self.staging(run, token);
         let mut tries = 0;
         loop {

@@ -83,6 +83,13 @@ impl PublishLock {
         self.sync(&folder, staging)?;
         Ok(Published::Cleared)
     }
+
+    /// Syncs both folders of a swap, and those above the partition's, which may be as new: what is swapped out must not come
+    /// back beside what came in.
+    fn sync(&self, folder: &Path, staging: &Path) -> TableResult<()> {
+        disk::sync_up_to(self.warehouse.root(), folder)?;
+        disk::sync_folder_if_there(staging)
+    }
 }
 
 /// The first of these files that has this content. What is no regular file has none, and goes with its folder.

@@ -2,10 +2,11 @@
 
 use super::ending::{lease_lost, store_error, table_error};
 use super::{Attempt, Step, Worker, metrics};
-use crate::run::{Decided, Mode, RunError};
+use crate::run::{Decided, Mode, Outcome, RunError};
 use crate::store::{DecidedRun, Fenced};
 use crate::table::{PublishLock, Published, TableError};
 use crate::telemetry::METRIC_STAGING_LOST;
+use std::path::Path;
 use std::sync::Arc;
 
 impl Worker {
@@ -31,13 +32,12 @@ impl Worker {
             if has_manifest { Ok(()) } else { marked.remove_manifest() }
         };
         self.on_disk(move |_| unmark()).await.map_err(failed)?;
-        for (done, partition) in decided.partitions.iter().enumerate() {
-            let (lock, staging, partition) = (Arc::clone(lock), staging.clone(), partition.clone());
-            if self.on_disk(move |_| lock.publish(&staging, &partition)).await.map_err(failed)? == Published::Gone {
-                return Ok(false);
-            }
-            attempt.progress.send_modify(|p| p.partitions_published = done as u64 + 1);
-            self.probe.reached(Step::Published(done + 1)).await?;
+        let moved = self.publish_each(attempt, lock, decided, &staging).await?;
+        // What is live already is entered in the catalog where another decided file is gone.
+        let (settling, to_settle) = (Arc::clone(lock), moved.as_ref().unwrap_or(&decided.partitions).clone());
+        self.on_disk(move |_| settling.settle(&to_settle)).await.map_err(failed)?;
+        if moved.is_none() {
+            return Ok(false);
         }
         if decided.manifest {
             self.write_manifest(attempt, lock, decided).await?;
@@ -48,6 +48,32 @@ impl Worker {
         }
         self.probe.reached(Step::PublishedAll).await?;
         Ok(true)
+    }
+
+    /// The partitions that are not yet sure to outlast a power cut; none where a decided file is gone.
+    async fn publish_each(
+        &self,
+        attempt: &Attempt<'_>,
+        lock: &Arc<PublishLock>,
+        decided: &DecidedRun,
+        staging: &Path,
+    ) -> Result<Option<Vec<Decided>>, RunError> {
+        // Whoever decided is the first to publish. What it finds unchanged nobody has moved since the finish that the catalog
+        // has it from; later ones come after a publisher that may have died between a move and its sync.
+        let is_first = decided.token == attempt.token;
+        let mut moved = Vec::new();
+        for (done, partition) in decided.partitions.iter().enumerate() {
+            let (lock, staging, one) = (Arc::clone(lock), staging.to_owned(), partition.clone());
+            let published = self.on_disk(move |_| lock.publish(&staging, &one)).await;
+            match published.map_err(|error| table_error(&error))? {
+                Published::Gone => return Ok(None),
+                Published::AlreadyLive if is_first && partition.outcome == Outcome::Unchanged => {}
+                _ => moved.push(partition.clone()),
+            }
+            attempt.progress.send_modify(|p| p.partitions_published = done as u64 + 1);
+            self.probe.reached(Step::Published(done + 1)).await?;
+        }
+        Ok(Some(moved))
     }
 
     /// Nobody else can change the catalog while the lock is held.

@@ -8,8 +8,11 @@ use crate::engine::web::WebStamp;
 use crate::pipeline::Format;
 use crate::pipeline::sources::Slice;
 use crate::run::Stage;
+use std::collections::BTreeMap;
+use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
+use std::thread::ScopedJoinHandle;
 
 impl Attempt<'_> {
     /// Looks at the files of a slice; those of other servers are downloaded, and text is read into files of rows.
@@ -27,32 +30,32 @@ impl Attempt<'_> {
         self.definition.source.format == Format::Parquet && stamps.iter().all(|stamp| matches!(stamp, Stamp::Local(_)))
     }
 
-    /// Looks at files, reading the text of as many at a time as there are processors.
+    /// Looks at files, at as many at a time as there are processors.
     pub(super) fn look_at(&mut self, places: Vec<Place>) -> Result<Vec<LookedAt>, EngineError> {
         let (definition, counts) = (self.definition, self.listener.counts());
-        let workers = match definition.source.format {
-            Format::Parquet => 1,
-            _ => std::thread::available_parallelism().map_or(1, usize::from).min(places.len()),
-        };
+        let workers = std::thread::available_parallelism().map_or(1, usize::from).min(places.len());
         let places = Mutex::new(places.into_iter().enumerate());
         let next = || places.lock().unwrap_or_else(PoisonError::into_inner).next();
-        let work = || -> Result<Vec<(usize, LookedAt)>, EngineError> {
-            let one = |(at, place)| Ok((at, LookedAt::open(definition, place, &counts)?));
-            std::iter::from_fn(next).map(one).collect()
+        let work = || {
+            let mut done = Vec::new();
+            while let Some((at, place)) = next() {
+                let file = LookedAt::open(definition, place, &counts);
+                let failed = file.is_err();
+                done.push((at, file));
+                if failed {
+                    break;
+                }
+            }
+            done
         };
-        let done: Vec<_> = std::thread::scope(|scope| {
+        let done = std::thread::scope(|scope| {
             let workers: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
-            workers
-                .into_iter()
-                .map(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-                .collect()
+            let joined = |worker: ScopedJoinHandle<'_, _>| worker.join().unwrap_or_else(|panic| resume_unwind(panic));
+            workers.into_iter().flat_map(joined).collect::<Vec<(usize, Result<LookedAt, EngineError>)>>()
         });
-        let mut files = Vec::new();
-        for done in done {
-            files.extend(done?);
-        }
-        files.sort_by_key(|(at, _)| *at);
-        let files: Vec<LookedAt> = files.into_iter().map(|(_, file)| file).collect();
+        // Of several that fail the first one is told: those before it have all been looked at.
+        let done: BTreeMap<usize, Result<LookedAt, EngineError>> = done.into_iter().collect();
+        let files = done.into_values().collect::<Result<Vec<LookedAt>, EngineError>>()?;
         self.progress.rows += files.iter().map(LookedAt::rows).sum::<u64>();
         Ok(files)
     }

@@ -2,6 +2,7 @@
 
 use super::contract::{self, Found};
 use super::counts::Counts;
+use super::place::Placed;
 use super::scope::Allowed;
 use super::spool::{raw_rows, spool};
 use crate::engine::EngineError;
@@ -142,6 +143,8 @@ pub(super) struct LookedAt {
     pub(super) allowed: Allowed,
     /// The rows of its row groups.
     pub(super) row_groups: Vec<u64>,
+    /// What their statistics say of them.
+    pub(super) placed: Vec<Placed>,
     /// Where it has each column of the contract.
     pub(super) found: Vec<Found>,
     stamp: Stamp,
@@ -167,7 +170,10 @@ impl LookedAt {
             false => contract::of_spool(definition),
         };
         let row_groups = metadata.row_groups.iter().map(|g| g.num_rows() as u64).collect();
-        Ok(Self { planned, path, source, bytes, faults, allowed, row_groups, found, stamp, metadata, schema })
+        let placed = Vec::new();
+        let looked_at =
+            Self { planned, path, source, bytes, faults, allowed, row_groups, placed, found, stamp, metadata, schema };
+        Ok(Self { placed: looked_at.row_groups_placed(definition), ..looked_at })
     }
 
     /// Whether it is text, read into a file of its own.

@@ -76,7 +76,7 @@ pub(super) fn scan(
     listener: &dyn Listener,
     limit_bytes: Option<u64>,
 ) -> Result<Vec<split::Groups>, EngineError> {
-    let mut readings: Vec<Reading> = files.iter().map(|file| query::reading(definition, file)).collect();
+    let mut readings: Vec<Reading> = files.iter().map(query::reading).collect();
     doubtful::choose(definition, files, &mut readings);
     let mut counts = Vec::new();
     for (file, reading) in files.iter().zip(&readings) {

@@ -2,7 +2,7 @@
 
 use super::contract::Found;
 use super::files::LookedAt;
-use super::scope::{value_name, value_of, values_at};
+use super::scope::{Allowed, value_name, value_of, values_at};
 use super::time;
 use crate::partition::{PartitionValue, Transform};
 use crate::pipeline::{Column, DataType, Definition};
@@ -24,10 +24,10 @@ pub(super) enum Placed {
 }
 
 impl LookedAt {
-    /// What statistics say of each row group.
-    pub(super) fn placed(&self, definition: &Definition) -> Vec<Placed> {
+    /// What statistics say of each row group; nothing where all are of the scope.
+    pub(super) fn row_groups_placed(&self, definition: &Definition) -> Vec<Placed> {
         let nothing = || vec![Placed::Anywhere; self.row_groups.len()];
-        if self.row_groups.is_empty() || !self.can_be_placed(definition) {
+        if self.row_groups.is_empty() || self.allowed == Allowed::All || !self.can_be_placed(definition) {
             return nothing();
         }
         self.place(definition).unwrap_or_else(|_| nothing())

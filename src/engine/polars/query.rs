@@ -101,18 +101,14 @@ pub(super) struct Reading {
 }
 
 /// Cuts a file to the row groups that may hold rows of the scope.
-pub(super) fn reading(definition: &Definition, file: &LookedAt) -> Reading {
-    let places = match file.allowed.condition() {
-        None => vec![Placed::Anywhere; file.row_groups.len()],
-        Some(_) => file.placed(definition),
-    };
+pub(super) fn reading(file: &LookedAt) -> Reading {
     let is_out = |values: &[PartitionValue]| !file.allowed.contains(values);
     let mut out = Reading::default();
     let mut offset = 0;
-    for (rows, place) in file.row_groups.iter().zip(places) {
+    for (rows, place) in file.row_groups.iter().zip(&file.placed) {
         match place {
-            Placed::In(values) if is_out(&values) => out.placed.push((values, *rows)),
-            Placed::Between(least, greatest) if is_out(&least) && is_out(&greatest) => {
+            Placed::In(values) if is_out(values) => out.placed.push((values.clone(), *rows)),
+            Placed::Between(least, greatest) if is_out(least) && is_out(greatest) => {
                 out.doubtful.push((offset, *rows));
             }
             _ => match out.stretches.last_mut() {
@@ -417,10 +413,15 @@ fn parts(definition: &Definition, at: usize, aggregate: &Aggregate) -> Vec<pl::E
     match aggregate {
         Aggregate::CountRows => Vec::new(),
         Aggregate::Count(x) => vec![value(x).count().cast(pl::DataType::Int64).alias(name("count"))],
-        Aggregate::CountDistinct(x) => vec![
-            value(x).n_unique().cast(pl::DataType::Int64).alias(name("distinct")),
-            value(x).null_count().cast(pl::DataType::Int64).alias(name("nulls")),
-        ],
+        Aggregate::CountDistinct(x) => {
+            // Values of rows that are out of scope or filtered, of which there may be many, are not to be told apart.
+            let in_scope = pl::col(VERDICT).eq(lit(Verdict::InScope.code(0)));
+            let value = pl::when(in_scope).then(value(x)).otherwise(lit(pl::Null {}));
+            vec![
+                value.clone().n_unique().cast(pl::DataType::Int64).alias(name("distinct")),
+                value.null_count().cast(pl::DataType::Int64).alias(name("nulls")),
+            ]
+        }
         Aggregate::Min(x) => vec![value(x).min().alias(name("value"))],
         Aggregate::Max(x) => vec![value(x).max().alias(name("value"))],
         Aggregate::Sum(x) | Aggregate::Avg(x) => {

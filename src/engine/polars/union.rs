@@ -39,7 +39,7 @@ pub(super) fn judged(
     let processors = || std::thread::available_parallelism().map_or(1, usize::from) as u64;
     let round_bytes = limit_bytes.unwrap_or_else(|| processors().saturating_mul(PROCESSOR_BYTES));
     let (mut rounds, mut taken) = (Vec::<Vec<pl::LazyFrame>>::new(), 0);
-    let mut readings: Vec<Reading> = files.iter().map(|file| query::reading(definition, file)).collect();
+    let mut readings: Vec<Reading> = files.iter().map(query::reading).collect();
     let without = narrow::settle(definition, files, &mut readings, limit_bytes)?;
     books.enter(definition, files, &without.counted).map_err(|e| engine_error(&e))?;
     for (index, (file, reading)) in files.iter().zip(readings).enumerate() {

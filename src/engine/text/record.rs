@@ -1,6 +1,9 @@
 //! One csv record taken apart, strictly: where quotes do not pair, nothing is guessed.
 
-use memchr::{memchr, memchr_iter};
+use memchr::memchr;
+
+/// Most fields are shorter than what a search in large steps is worth.
+const NEAR_BYTES: usize = 16;
 
 /// How far a record was understood.
 #[derive(Debug, PartialEq, Eq)]
@@ -73,12 +76,7 @@ impl Splitter {
         match self.quote {
             Some(quote) if memchr(quote, record).is_some() => self.quoted(record, quote),
             _ => {
-                let mut start = 0;
-                for end in memchr_iter(self.delimiter, record) {
-                    self.field(Field { start, end, escapes: false, quoted: false });
-                    start = end + 1;
-                }
-                self.field(Field { start, end: record.len(), escapes: false, quoted: false });
+                while self.plain(record) {}
                 Split::Whole
             }
         }
@@ -94,19 +92,14 @@ impl Splitter {
 
     fn quoted(&mut self, record: &[u8], quote: u8) -> Split {
         loop {
-            let start = self.at;
-            if self.open.is_none() && record.get(start) != Some(&quote) {
-                let rest = record.get(start..).unwrap_or_default();
-                let end = memchr(self.delimiter, rest).map(|at| start + at);
-                self.field(Field { start, end: end.unwrap_or(record.len()), escapes: false, quoted: false });
-                match end {
-                    Some(end) => self.at = end + 1,
-                    None => return Split::Whole,
+            if self.open.is_none() && record.get(self.at) != Some(&quote) {
+                match self.plain(record) {
+                    true => continue,
+                    false => return Split::Whole,
                 }
-                continue;
             }
             if self.open.is_none() {
-                self.at = start + 1;
+                self.at += 1;
                 self.open = Some(Field { start: self.at, end: self.at, escapes: false, quoted: true });
             }
             if !self.close(record, quote) {
@@ -119,6 +112,15 @@ impl Splitter {
                 Some(_) => return Split::Broken(self.count),
             }
         }
+    }
+
+    /// Takes a field without quotes; whether another one follows.
+    fn plain(&mut self, record: &[u8]) -> bool {
+        let start = self.at;
+        let end = near(self.delimiter, record.get(start..).unwrap_or_default()).map(|at| start + at);
+        self.field(Field { start, end: end.unwrap_or(record.len()), escapes: false, quoted: false });
+        self.at = end.map_or(record.len(), |end| end + 1);
+        end.is_some()
     }
 
     /// Goes past the quote that closes the open field, if the record has it.
@@ -146,4 +148,11 @@ impl Splitter {
         }
         self.count += 1;
     }
+}
+
+/// Where this byte is for the first time.
+fn near(byte: u8, text: &[u8]) -> Option<usize> {
+    let (near, far) = text.split_at(text.len().min(NEAR_BYTES));
+    let at = near.iter().position(|found| *found == byte);
+    at.or_else(|| memchr(byte, far).map(|at| near.len() + at))
 }

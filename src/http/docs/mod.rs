@@ -5,7 +5,7 @@ mod markdown;
 mod operation;
 mod schema;
 
-use super::Api;
+use super::Server;
 use super::problem::Problem;
 use axum::http::{HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
@@ -24,7 +24,7 @@ const PROBLEMS: &str = include_str!("../../../docs/problems.md");
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; \
                       frame-ancestors 'none'";
 
-pub(super) fn routes() -> OpenApiRouter<Api> {
+pub(super) fn routes() -> OpenApiRouter<Server> {
     OpenApiRouter::new().routes(routes!(docs))
 }
 

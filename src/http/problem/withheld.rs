@@ -3,9 +3,22 @@
 use super::Problem;
 use crate::http::FilesError;
 use crate::store::StoreError;
+use std::sync::Arc;
 
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
+        Self::from(&error)
+    }
+}
+
+impl From<Arc<StoreError>> for Problem {
+    fn from(error: Arc<StoreError>) -> Self {
+        Self::from(&*error)
+    }
+}
+
+impl From<&StoreError> for Problem {
+    fn from(error: &StoreError) -> Self {
         match error {
             full if full.is_for_want_of_room() => {
                 tracing::error!(error = %full, "the database has no room");
@@ -17,7 +30,7 @@ impl From<StoreError> for Problem {
             }
             StoreError::UnreadableRun(run) => {
                 tracing::error!(run.id = %run.control.id, why = run.why, "a run cannot be shown");
-                Problem::UnreadableRun(run)
+                Problem::UnreadableRun(run.clone())
             }
             other => {
                 tracing::error!(error = %other, "the database could not serve a request");

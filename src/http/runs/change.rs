@@ -5,7 +5,7 @@ use super::{definition_for_retry, find_to_change, location, not_done, parse_id, 
 use crate::http::params::Params;
 use crate::http::problem::{Problem, ProblemDetails};
 use crate::http::wire::RunView;
-use crate::http::{Api, Caller, body};
+use crate::http::{Caller, Server, body};
 use crate::run::{RunId, State as RunState};
 use crate::store::{Cancelled, Retried, RunControl};
 use axum::extract::{Path, State};
@@ -47,7 +47,7 @@ struct RetryRequest {
     ),
 )]
 pub(super) async fn cancel(
-    State(api): State<Api>,
+    State(api): State<Server>,
     Path(id): Path<String>,
     caller: Caller,
     params: Params,
@@ -58,7 +58,7 @@ pub(super) async fn cancel(
     let id = parse_id(&id)?;
     let run = find_to_change(&api, &caller, id).await?;
     let CancelRequest {} = body::optional_json(&headers, &body)?;
-    let status = match api.store.cancel(id).await.map_err(|error| not_done(error, &run))? {
+    let status = match api.store.cancel(id).await.map_err(|error| not_done(&error, &run))? {
         Cancelled::Now => StatusCode::OK,
         Cancelled::Asked => StatusCode::ACCEPTED,
         Cancelled::Unknown => return Err(Problem::NoSuchRun(id.to_string())),
@@ -69,7 +69,7 @@ pub(super) async fn cancel(
     };
     let (by, token) = (&caller.principal.0, caller.token_id());
     tracing::info!(run.id = %id, principal = by, token.id = token, "a run was cancelled by request");
-    Ok(Shown::of(&stored_run(&api, id).await?)?.answer(status, None))
+    Ok(Shown::of(&*stored_run(&api, id).await?)?.answer(status, None))
 }
 
 /// Queues a failed or cancelled run again, as a new attempt, with the pipeline's current definition.
@@ -93,7 +93,7 @@ pub(super) async fn cancel(
     ),
 )]
 pub(super) async fn retry(
-    State(api): State<Api>,
+    State(api): State<Server>,
     Path(id): Path<String>,
     caller: Caller,
     params: Params,
@@ -108,7 +108,7 @@ pub(super) async fn retry(
         return Err(not_allowed(run.id, run.state, run.last_attempt, if_attempt));
     }
     let definition = definition_for_retry(&api, &caller, &run).await?;
-    match api.store.retry(run.id, if_attempt, &definition).await.map_err(|error| not_done(error, &run))? {
+    match api.store.retry(run.id, if_attempt, &definition).await.map_err(|error| not_done(&error, &run))? {
         Retried::Queued => queued(&api, &caller, &run).await,
         Retried::Unknown => Err(Problem::NoSuchRun(id)),
         Retried::PreconditionFailed(unmet) => Err(Problem::PreconditionFailed(unmet)),
@@ -118,9 +118,9 @@ pub(super) async fn retry(
     }
 }
 
-async fn queued(api: &Api, caller: &Caller, run: &RunControl) -> Result<Response, Problem> {
+async fn queued(api: &Server, caller: &Caller, run: &RunControl) -> Result<Response, Problem> {
     log_retry(caller, run);
-    let mut response = Shown::of(&stored_run(api, run.id).await?)?.answer(StatusCode::ACCEPTED, None);
+    let mut response = Shown::of(&*stored_run(api, run.id).await?)?.answer(StatusCode::ACCEPTED, None);
     if let Some(location) = location(run.id) {
         response.headers_mut().insert(header::LOCATION, location);
     }

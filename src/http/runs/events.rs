@@ -11,7 +11,7 @@ use crate::http::fair::Place;
 use crate::http::params::Params;
 use crate::http::problem::{Problem, ProblemDetails};
 use crate::http::wire::{EventView, ProgressView, StateView};
-use crate::http::{Api, Caller};
+use crate::http::{Caller, Server};
 use crate::store::Glance;
 use crate::telemetry::{InUse, METRIC_EVENT_STREAMS};
 use axum::body::Body;
@@ -71,7 +71,7 @@ const AFTER_A_BREAK: Duration = Duration::from_secs(1);
     ),
 )]
 pub(super) async fn events(
-    State(api): State<Api>,
+    State(api): State<Server>,
     Path(id): Path<String>,
     caller: Caller,
     params: Params,
@@ -195,7 +195,7 @@ impl Told {
 
 /// A stream that is told.
 struct Telling {
-    api: Api,
+    api: Server,
     watcher: Watcher,
     /// What is to be told next.
     look: Option<Arc<Look>>,

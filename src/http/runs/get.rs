@@ -5,7 +5,7 @@ use super::{check_seen, parse_id};
 use crate::http::params::Params;
 use crate::http::problem::{Problem, ProblemDetails};
 use crate::http::wire::RunView;
-use crate::http::{Api, Caller, answer};
+use crate::http::{Caller, Server, answer};
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
@@ -33,7 +33,7 @@ use axum::response::Response;
     ),
 )]
 pub(super) async fn get(
-    State(api): State<Api>,
+    State(api): State<Server>,
     Path(id): Path<String>,
     caller: Caller,
     params: Params,

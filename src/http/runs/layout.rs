@@ -1,17 +1,18 @@
 //! Whether the table that stands is laid out as the definition says.
 
-use crate::http::Api;
 use crate::http::problem::Problem;
+use crate::http::{Api, Server};
 use crate::pipeline::Definition;
 use crate::run::{DefinitionHash, Scope};
 use std::collections::BTreeSet;
 
 /// Refuses to replace some partitions of a table whose rows were placed otherwise or that has files of another format, unless a full run that may
 /// rebuild it has not ended. What counts is the look at the decision; this one only spares the work.
-pub(super) async fn check(api: &Api, definition: &Definition) -> Result<(), Problem> {
+pub(super) async fn check(api: &Server, definition: &Definition) -> Result<(), Problem> {
     let name = &definition.name;
-    let mut written = api.store.table_definitions(name).await?.into_iter().filter(|d| d.hash != definition.hash);
-    if !written.any(|other| definition.may_change_layout(&other.text)) {
+    let written = api.questions().table_definitions(name).await?;
+    let mut others = written.iter().filter(|written| written.hash != definition.hash);
+    if !others.any(|other| definition.may_change_layout(&other.text)) {
         return Ok(());
     }
     let entries = api.store.entries(name, None).await?;

@@ -4,7 +4,7 @@ use crate::access;
 use crate::http::params::{Params, cursor, invalid, read_cursor};
 use crate::http::problem::{Problem, ProblemDetails};
 use crate::http::wire::{RunList, SummaryView};
-use crate::http::{Api, Caller, answer};
+use crate::http::{Api, Caller, Server, answer};
 use crate::partition::PartitionKey;
 use crate::run::{IdempotencyKey, RunId, State as RunState};
 use crate::store::RunFilter;
@@ -49,7 +49,7 @@ const KNOWN: [&str; 10] = [
     ),
 )]
 pub(super) async fn list(
-    State(api): State<Api>,
+    State(api): State<Server>,
     caller: Caller,
     params: Params,
     headers: HeaderMap,

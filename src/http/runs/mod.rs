@@ -16,15 +16,16 @@ pub use ask::{IfFailed, PartitionAsked, PartitionsAsked, RangeAsked, SubmitReque
 pub use watch::Watches;
 
 use super::problem::{Denied, Limited, Problem};
-use super::{Api, Caller};
+use super::{Caller, Server};
 use crate::pipeline::Definition;
 use crate::run::{Mode, Principal, Run, RunId};
 use crate::store::{RunControl, StoreError, StoredDefinition, UnreadableRun};
 use axum::http::HeaderValue;
+use std::sync::Arc;
 use utoipa_axum::{router::OpenApiRouter, routes};
 use uuid::Uuid;
 
-pub(super) fn routes() -> OpenApiRouter<Api> {
+pub(super) fn routes() -> OpenApiRouter<Server> {
     OpenApiRouter::new()
         .routes(routes!(submit::submit, list::list))
         .routes(routes!(get::get))
@@ -38,13 +39,13 @@ fn location(run: RunId) -> Option<HeaderValue> {
 }
 
 /// The run of this id, or a 404, also where its pipeline is none of the caller's. What is in its documents does not matter.
-async fn find(api: &Api, caller: &Caller, id: RunId) -> Result<RunControl, Problem> {
+async fn find(api: &Server, caller: &Caller, id: RunId) -> Result<RunControl, Problem> {
     let run = control(api, id).await?;
     if caller.sees(&run.pipeline) { Ok(run) } else { Err(Problem::NoSuchRun(id.to_string())) }
 }
 
 /// The same, where the caller may cancel and retry it.
-async fn find_to_change(api: &Api, caller: &Caller, id: RunId) -> Result<RunControl, Problem> {
+async fn find_to_change(api: &Server, caller: &Caller, id: RunId) -> Result<RunControl, Problem> {
     let run = find(api, caller, id).await?;
     match caller.may_change(&run.principal) {
         true => Ok(run),
@@ -57,17 +58,17 @@ async fn find_to_change(api: &Api, caller: &Caller, id: RunId) -> Result<RunCont
 }
 
 /// Refuses what [`find`] would; whose run it is never changes, so that it may be read without the caller afterwards.
-async fn check_seen(api: &Api, caller: &Caller, id: RunId) -> Result<(), Problem> {
+async fn check_seen(api: &Server, caller: &Caller, id: RunId) -> Result<(), Problem> {
     // Who sees all pipelines costs no question.
     if caller.pipelines.is_some() { find(api, caller, id).await.map(drop) } else { Ok(()) }
 }
 
-async fn stored_run(api: &Api, id: RunId) -> Result<Run, Problem> {
-    api.store.get(id).await?.ok_or_else(|| Problem::NoSuchRun(id.to_string()))
+async fn stored_run(api: &Server, id: RunId) -> Result<Arc<Run>, Problem> {
+    api.questions().run(id).await?.ok_or_else(|| Problem::NoSuchRun(id.to_string()))
 }
 
 /// What of a run can be told also where its documents cannot be read.
-async fn control(api: &Api, id: RunId) -> Result<RunControl, Problem> {
+async fn control(api: &Server, id: RunId) -> Result<RunControl, Problem> {
     match api.store.get(id).await {
         Err(StoreError::UnreadableRun(run)) => Ok(run.control),
         found => Ok(found?.ok_or_else(|| Problem::NoSuchRun(id.to_string()))?.into()),
@@ -75,10 +76,10 @@ async fn control(api: &Api, id: RunId) -> Result<RunControl, Problem> {
 }
 
 /// Why a step with a run was not done: where what is kept of the run could not be read, which run that is.
-fn not_done(error: StoreError, run: &RunControl) -> Problem {
+fn not_done(error: &StoreError, run: &RunControl) -> Problem {
     match error {
         StoreError::Corrupt(why) => {
-            StoreError::UnreadableRun(Box::new(UnreadableRun { control: run.clone(), why })).into()
+            StoreError::UnreadableRun(Box::new(UnreadableRun { control: run.clone(), why: why.clone() })).into()
         }
         other => other.into(),
     }
@@ -98,7 +99,7 @@ fn stored(definition: &Definition) -> StoredDefinition {
 }
 
 /// The definition that a retry takes: the current one, if it still has what the run names.
-async fn definition_for_retry(api: &Api, caller: &Caller, run: &RunControl) -> Result<StoredDefinition, Problem> {
+async fn definition_for_retry(api: &Server, caller: &Caller, run: &RunControl) -> Result<StoredDefinition, Problem> {
     let changed = |detail| Problem::DefinitionChanged { run_id: run.id, detail };
     let Some(definition) = api.definition(&run.pipeline) else {
         let known = api.pipeline_names(caller).join(", ");

@@ -8,10 +8,10 @@ use super::{control, definition_for_retry, layout, location, not_done, plan, sto
 use crate::http::params::Params;
 use crate::http::problem::{FieldError, Problem, ProblemDetails};
 use crate::http::wire::{RunOrPlan, RunView};
-use crate::http::{Api, Caller, IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED, body, middleware};
+use crate::http::{Api, Caller, IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED, Server, body, middleware};
 use crate::pipeline::{self, Definition};
 use crate::run::{Asked, Audience, IdempotencyKey, Mode, Run, RunId, State as RunState};
-use crate::store::{KnownKey, NewRun, Retried, RunFilter, StoreError, StoredDefinition, Submitted};
+use crate::store::{KnownKey, NewRun, Retried, RunFilter, StoreError, StoredDefinition, Submitted, UnreadableRun};
 use crate::telemetry;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -76,7 +76,7 @@ const MAX_AHEAD: TimeDelta = TimeDelta::days(366);
     ),
 )]
 pub(super) async fn submit(
-    State(api): State<Api>,
+    State(api): State<Server>,
     caller: Caller,
     params: Params,
     headers: HeaderMap,
@@ -90,7 +90,13 @@ pub(super) async fn submit(
     answer(&api, &caller, headers, body, wait).instrument(tracing::info_span!("submit")).await
 }
 
-async fn answer(api: &Api, caller: &Caller, headers: HeaderMap, body: Bytes, wait: Wait) -> Result<Response, Problem> {
+async fn answer(
+    api: &Server,
+    caller: &Caller,
+    headers: HeaderMap,
+    body: Bytes,
+    wait: Wait,
+) -> Result<Response, Problem> {
     let request = read(&headers, &body)?;
     let key = key(&headers, request.idempotency_key.as_deref())?;
     let traceparent = telemetry::traceparent(middleware::traceparent(&headers));
@@ -102,7 +108,11 @@ async fn answer(api: &Api, caller: &Caller, headers: HeaderMap, body: Bytes, wai
             return replay(api, caller, &request, &known, wait).await;
         }
         let run = new_run(api, caller, &request, &key, traceparent.clone()).await?;
-        match api.store.submit(&run).await? {
+        let submitted = match run.is_plain() {
+            true => api.questions().submit(run).await?,
+            false => api.store.submit(&run).await?,
+        };
+        match submitted {
             Submitted::New(run) => return accepted(api, caller, *run, wait).await,
             Submitted::KeyTaken => {}
             Submitted::PreconditionFailed(unmet) => return Err(Problem::PreconditionFailed(unmet)),
@@ -116,7 +126,7 @@ async fn answer(api: &Api, caller: &Caller, headers: HeaderMap, body: Bytes, wai
 
 /// What [`answer`] would come to. A failed run is not queued again.
 async fn dry_run(
-    api: &Api,
+    api: &Server,
     caller: &Caller,
     headers: &HeaderMap,
     body: &Bytes,
@@ -138,16 +148,16 @@ async fn dry_run(
 }
 
 /// What is known of the caller's key. Where its first request cannot be read, the problem names the run.
-async fn known_key(api: &Api, caller: &Caller, key: &IdempotencyKey) -> Result<Option<KnownKey>, Problem> {
-    let error = match api.store.known_key(&caller.principal, key).await {
-        Err(error @ StoreError::Corrupt(_)) => error,
+async fn known_key(api: &Server, caller: &Caller, key: &IdempotencyKey) -> Result<Option<Arc<KnownKey>>, Problem> {
+    let error = match api.questions().known_key(&caller.principal, key).await {
+        Err(error) if matches!(*error, StoreError::Corrupt(_)) => error,
         known => return Ok(known?),
     };
     let of_key = (caller.principal.clone(), key.clone());
     let runs = api.store.list(&RunFilter { idempotency_key: Some(of_key), limit: 1, ..RunFilter::default() }).await?;
     let Some(run) = runs.first() else { return Err(error.into()) };
     match caller.sees(&run.pipeline) {
-        true => Err(not_done(error, &control(api, run.id).await?)),
+        true => Err(not_done(&error, &control(api, run.id).await?)),
         false => Err(Problem::KeyReused { run_id: None, fields: Vec::new() }),
     }
 }
@@ -167,7 +177,7 @@ fn unknown_pipeline(api: &Api, caller: &Caller, request: &SubmitRequest) -> Prob
     Problem::UnknownPipeline { name: request.pipeline.clone(), known: api.pipeline_names(caller) }
 }
 
-async fn accepted(api: &Api, caller: &Caller, run: Run, wait: Wait) -> Result<Response, Problem> {
+async fn accepted(api: &Server, caller: &Caller, run: Run, wait: Wait) -> Result<Response, Problem> {
     let (by, token) = (&caller.principal.0, caller.token_id());
     tracing::info!(run.id = %run.id, pipeline = run.pipeline, principal = by, token.id = token, "accepted a run");
     let shown = if wait.is_none() { Arc::new(Shown::of(&run)?) } else { wait.for_end(api, run.id).await? };
@@ -200,7 +210,7 @@ fn key(headers: &HeaderMap, in_body: Option<&str>) -> Result<IdempotencyKey, Pro
 }
 
 /// What is asked of a pipeline as it is now, if it can be done.
-async fn asked(api: &Api, caller: &Caller, request: &SubmitRequest) -> Result<(Arc<Definition>, Asked), Problem> {
+async fn asked(api: &Server, caller: &Caller, request: &SubmitRequest) -> Result<(Arc<Definition>, Asked), Problem> {
     let definition = api.definition(&request.pipeline).ok_or_else(|| unknown_pipeline(api, caller, request))?;
     let asked = request.read(&definition, api.limits.max_partitions_per_run).map_err(Problem::InvalidRequest)?;
     if asked.not_before.is_some_and(|time| time > Utc::now() + MAX_AHEAD) {
@@ -221,7 +231,7 @@ fn audience(api: &Api, asked: &Asked) -> Result<Audience, Problem> {
 }
 
 async fn new_run(
-    api: &Api,
+    api: &Server,
     caller: &Caller,
     request: &SubmitRequest,
     key: &IdempotencyKey,
@@ -241,26 +251,26 @@ async fn new_run(
 
 /// Answers a request under a key that is known.
 async fn replay(
-    api: &Api,
+    api: &Server,
     caller: &Caller,
     request: &SubmitRequest,
     known: &KnownKey,
     wait: Wait,
 ) -> Result<Response, Problem> {
     // The request is for a pipeline that there is for the caller; of another one nothing is told.
-    if !caller.sees(&known.accepted_with.pipeline) {
+    if !caller.sees(&known.pipeline) {
         return Err(Problem::KeyReused { run_id: None, fields: Vec::new() });
     }
-    let fields = differences(api, request, known);
+    let fields = differences(api, request, known).await?;
     if !fields.is_empty() {
         return Err(Problem::KeyReused { run_id: Some(known.run_id), fields });
     }
-    if request.if_failed.unwrap_or_default() == IfFailed::Retry {
-        retry_if_failed(api, caller, known.run_id, request.if_attempt).await?;
-    }
-    let run = stored_run(api, known.run_id).await?;
+    let again = request.if_failed.unwrap_or_default() == IfFailed::Retry
+        && retry_if_failed(api, caller, known.run_id, request.if_attempt).await?;
+    let retried = if again { Some(stored_run(api, known.run_id).await?) } else { None };
+    let run = retried.as_deref().map_or(known.run.as_ref(), Ok).map_err(unreadable)?;
     let shown = match wait.is_none() || run.state.is_ended() {
-        true => Arc::new(Shown::of(&run)?),
+        true => Arc::new(Shown::of(run)?),
         false => wait.for_end(api, run.id).await?,
     };
     let mut response = shown.answer(StatusCode::OK, None);
@@ -272,22 +282,27 @@ async fn replay(
     Ok(response)
 }
 
+fn unreadable(run: &Box<UnreadableRun>) -> Problem {
+    StoreError::UnreadableRun(run.clone()).into()
+}
+
 /// Queues a failed or cancelled run again, unless somebody else did since it was looked at, or its last attempt is another than the
-/// one asked about.
-async fn retry_if_failed(api: &Api, caller: &Caller, id: RunId, if_attempt: Option<u32>) -> Result<(), Problem> {
+/// one asked about. Whether it is queued again.
+async fn retry_if_failed(api: &Server, caller: &Caller, id: RunId, if_attempt: Option<u32>) -> Result<bool, Problem> {
     let run = control(api, id).await?;
     let is_another = if_attempt.is_some_and(|asked| asked != run.last_attempt);
     if is_another || !matches!(run.state, RunState::Failed | RunState::Cancelled) {
-        return Ok(());
+        return Ok(false);
     }
     let definition = definition_for_retry(api, caller, &run).await?;
     let retried = api.store.retry(run.id, Some(run.last_attempt), &definition).await;
-    match retried.map_err(|error| not_done(error, &run))? {
+    match retried.map_err(|error| not_done(&error, &run))? {
         Retried::Queued => {
             log_retry(caller, &run);
-            Ok(())
+            Ok(true)
         }
-        Retried::NotAllowed { .. } => Ok(()),
+        // Somebody else was first.
+        Retried::NotAllowed { .. } => Ok(true),
         Retried::PreconditionFailed(unmet) => Err(Problem::PreconditionFailed(unmet)),
         Retried::Overlaps(runs) => Err(Problem::OverlappingRuns(runs)),
         Retried::TooManyQueued(limit) => Err(too_many_queued(&run.principal, limit)),
@@ -296,29 +311,34 @@ async fn retry_if_failed(api: &Api, caller: &Caller, id: RunId, if_attempt: Opti
 }
 
 /// The fields in which a request differs from the first one under its key.
-fn differences(api: &Api, request: &SubmitRequest, known: &KnownKey) -> Vec<&'static str> {
-    if let Some(definition) = accepted_with(api, &known.accepted_with) {
-        return request.differences(&known.asked, Some(&definition));
+async fn differences(api: &Server, request: &SubmitRequest, known: &KnownKey) -> Result<Vec<&'static str>, Problem> {
+    if let Some(definition) = accepted_with(api, known).await? {
+        return Ok(request.differences(&known.asked, Some(&definition)));
     }
     // What the two are to be the same in is the fingerprint, whatever it is read by; and canonical texts are themselves.
     let current = api.definition(&request.pipeline);
     let again = current.and_then(|definition| request.read_again(&known.asked, &definition));
     if again.is_some_and(|again| again.fingerprint() == known.fingerprint) {
-        return Vec::new();
+        return Ok(Vec::new());
     }
-    request.differences(&known.asked, None)
+    Ok(request.differences(&known.asked, None))
 }
 
 /// The definition that the key's first request was read by: the current one if it is the same, or as it is stored. None
 /// where an earlier version accepted what this one refuses.
-fn accepted_with(api: &Api, stored: &StoredDefinition) -> Option<Arc<Definition>> {
-    let current = api.definition(&stored.pipeline).filter(|current| current.hash == stored.hash);
+async fn accepted_with(api: &Server, known: &KnownKey) -> Result<Option<Arc<Definition>>, Problem> {
+    let current = api.definition(&known.pipeline).filter(|current| current.hash == known.accepted_with);
     if current.is_some() {
-        return current;
+        return Ok(current);
     }
+    let stored = api.store.definitions(std::slice::from_ref(&known.accepted_with)).await?.pop();
+    Ok(stored.and_then(|stored| parsed(&stored)).map(Arc::new))
+}
+
+fn parsed(stored: &StoredDefinition) -> Option<Definition> {
     let read = pipeline::parse(&stored.text, &stored.pipeline).map_err(|errors| {
         let error = errors.first().map(ToString::to_string).unwrap_or_default();
         tracing::warn!(pipeline = stored.pipeline, error, "a stored definition cannot be read by this version");
     });
-    read.ok().map(Arc::new)
+    read.ok()
 }

@@ -5,7 +5,7 @@ use super::stored_run;
 use crate::http::fair::Place;
 use crate::http::params::Params;
 use crate::http::problem::Problem;
-use crate::http::{Api, Caller, Limits};
+use crate::http::{Api, Caller, Limits, Server};
 use crate::run::RunId;
 use crate::telemetry::{InUse, METRIC_WAITERS};
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
@@ -58,7 +58,7 @@ impl Wait {
     }
 
     /// The run when it has ended, when the time is up or when the service shuts down.
-    pub(super) async fn for_end(&self, api: &Api, id: RunId) -> Result<Arc<Shown>, Problem> {
+    pub(super) async fn for_end(&self, api: &Server, id: RunId) -> Result<Arc<Shown>, Problem> {
         if !self.is_none() && !api.shutdown.is_cancelled() {
             let _one_more = InUse::of(METRIC_WAITERS);
             tokio::select! {
@@ -67,7 +67,7 @@ impl Wait {
                 () = api.shutdown.cancelled() => {}
             }
         }
-        Shown::of(&stored_run(api, id).await?).map(Arc::new)
+        Shown::of(&*stored_run(api, id).await?).map(Arc::new)
     }
 
     /// Says in the answer that the preference was heeded.

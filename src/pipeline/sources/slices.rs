@@ -4,7 +4,7 @@ use super::{PlannedFile, Serves, SourcePlan};
 use crate::partition::{PartitionKey, PartitionValue};
 use crate::run::Scope;
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// How many times the bytes that a slice reads again it reads for the first time, at least.
 const NEW_PER_AGAIN: u64 = 4;
@@ -19,10 +19,10 @@ pub struct Slice {
 }
 
 /// What is not cut further: a partition, or in `full` all those of one time.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Unit {
-    Key(PartitionKey),
-    Times(Vec<Option<PartitionValue>>),
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Unit<'a> {
+    Key(&'a PartitionKey),
+    Times(&'a [Option<PartitionValue>]),
 }
 
 impl SourcePlan {
@@ -34,87 +34,141 @@ impl SourcePlan {
     pub fn slices(&self, scope: &Scope, bytes: &[u64], bound: u64) -> Vec<Slice> {
         let whole = || vec![Slice { scope: scope.clone(), files: self.files.clone() }];
         let Some(groups) = self.groups(scope) else { return whole() };
-        let size = |files: &mut dyn Iterator<Item = &usize>| -> u64 { files.filter_map(|at| bytes.get(*at)).sum() };
-        let mut read: BTreeSet<usize> = BTreeSet::new();
-        let mut cuts: Vec<BTreeSet<Unit>> = Vec::new();
-        let (mut units, mut files) = (BTreeSet::new(), BTreeSet::new());
-        for (needed, group) in groups {
-            units.extend(group);
-            files.extend(needed);
-            let (new, again) = (size(&mut files.difference(&read)), size(&mut files.intersection(&read)));
-            if new >= bound && new >= again.saturating_mul(NEW_PER_AGAIN) {
-                read.append(&mut files);
+        let mut cuts: Vec<Vec<Unit<'_>>> = Vec::new();
+        let mut units = Vec::new();
+        let mut reading = Reading::of(bytes);
+        for (needed, mut group) in groups {
+            units.append(&mut group);
+            needed.into_iter().for_each(|file| reading.takes(file));
+            if reading.new >= bound && reading.is_mostly_new() {
+                reading.ends();
                 cuts.push(std::mem::take(&mut units));
             }
         }
-        let (new, again) = (size(&mut files.difference(&read)), size(&mut files.intersection(&read)));
         match cuts.last_mut() {
             // The rest, where it would read too much again.
-            Some(last) if new < again.saturating_mul(NEW_PER_AGAIN) => last.append(&mut units),
+            Some(last) if !reading.is_mostly_new() => last.append(&mut units),
             _ if units.is_empty() => {}
             _ => cuts.push(units),
         }
         if cuts.len() < 2 {
             return whole();
         }
-        cuts.iter().map(|units| self.slice(units)).collect()
+        self.dealt_out(cuts)
     }
 
     /// The units by the files that they need, in the order of the files; none where a file is everybody's.
-    fn groups(&self, scope: &Scope) -> Option<BTreeMap<Vec<usize>, Vec<Unit>>> {
-        let mut needed: BTreeMap<Unit, Vec<usize>> = BTreeMap::new();
+    fn groups<'a>(&'a self, scope: &'a Scope) -> Option<BTreeMap<Vec<usize>, Vec<Unit<'a>>>> {
+        let mut needed: BTreeMap<Unit<'_>, Vec<usize>> = BTreeMap::new();
         if let Scope::Partitions(keys) = scope {
-            needed.extend(keys.iter().map(|key| (Unit::Key(key.clone()), Vec::new())));
+            needed.extend(keys.iter().map(|key| (Unit::Key(key), Vec::new())));
         }
         for (at, file) in self.files.iter().enumerate() {
             for unit in units(&file.serves)? {
                 needed.entry(unit).or_default().push(at);
             }
         }
-        let mut groups: BTreeMap<Vec<usize>, Vec<Unit>> = BTreeMap::new();
+        let mut groups: BTreeMap<Vec<usize>, Vec<Unit<'_>>> = BTreeMap::new();
         for (unit, files) in needed {
             groups.entry(files).or_default().push(unit);
         }
         Some(groups)
     }
 
-    fn slice(&self, kept: &BTreeSet<Unit>) -> Slice {
-        let keys: Vec<PartitionKey> = kept.iter().filter_map(Unit::key).collect();
-        let scope = if keys.is_empty() { Scope::Full } else { Scope::Partitions(keys) };
-        let files = self.files.iter().filter_map(|file| {
-            let kept: Vec<Unit> = units(&file.serves)?.into_iter().filter(|unit| kept.contains(unit)).collect();
-            let serves = match kept.first()? {
-                Unit::Key(_) => Serves::Keys(kept.iter().filter_map(Unit::key).collect()),
-                Unit::Times(_) => Serves::Times(kept.into_iter().filter_map(Unit::times).collect()),
-            };
-            Some(PlannedFile { path: file.path.clone(), serves })
-        });
-        Slice { scope, files: files.collect() }
+    /// A slice of each of these sets of units.
+    fn dealt_out(&self, cuts: Vec<Vec<Unit<'_>>>) -> Vec<Slice> {
+        let mut slices = Vec::with_capacity(cuts.len());
+        let mut of_unit: BTreeMap<Unit<'_>, usize> = BTreeMap::new();
+        for (at, mut units) in cuts.into_iter().enumerate() {
+            units.sort_unstable();
+            let keys: Vec<PartitionKey> = units.iter().filter_map(Unit::key).collect();
+            let scope = if keys.is_empty() { Scope::Full } else { Scope::Partitions(keys) };
+            slices.push(Slice { scope, files: Vec::new() });
+            of_unit.extend(units.into_iter().map(|unit| (unit, at)));
+        }
+        for file in &self.files {
+            let mut served: BTreeMap<usize, Vec<Unit<'_>>> = BTreeMap::new();
+            for unit in units(&file.serves).into_iter().flatten() {
+                if let Some(slice) = of_unit.get(&unit) {
+                    served.entry(*slice).or_default().push(unit);
+                }
+            }
+            for (at, units) in served {
+                if let Some(slice) = slices.get_mut(at) {
+                    slice.files.push(PlannedFile { path: file.path.clone(), serves: serves(&units) });
+                }
+            }
+        }
+        slices
     }
 }
 
-impl Unit {
+/// What the slice under way reads.
+struct Reading<'a> {
+    bytes: &'a [u64],
+    /// The slice that was the last to take each file.
+    taken_by: Vec<Option<usize>>,
+    slice: usize,
+    /// The bytes of the files that it is the first to read, and of those that are read again.
+    new: u64,
+    again: u64,
+}
+
+impl<'a> Reading<'a> {
+    fn of(bytes: &'a [u64]) -> Self {
+        Self { bytes, taken_by: vec![None; bytes.len()], slice: 0, new: 0, again: 0 }
+    }
+
+    fn takes(&mut self, file: usize) {
+        let (Some(bytes), Some(taken_by)) = (self.bytes.get(file), self.taken_by.get_mut(file)) else { return };
+        match taken_by.replace(self.slice) {
+            None => self.new += bytes,
+            Some(slice) if slice < self.slice => self.again += bytes,
+            Some(_) => {}
+        }
+    }
+
+    fn is_mostly_new(&self) -> bool {
+        self.new >= self.again.saturating_mul(NEW_PER_AGAIN)
+    }
+
+    /// What is taken from now on is the next slice's.
+    fn ends(&mut self) {
+        self.slice += 1;
+        (self.new, self.again) = (0, 0);
+    }
+}
+
+impl Unit<'_> {
     fn key(&self) -> Option<PartitionKey> {
         match self {
-            Unit::Key(key) => Some(key.clone()),
+            Unit::Key(key) => Some((*key).clone()),
             Unit::Times(_) => None,
         }
     }
 
-    fn times(self) -> Option<Vec<Option<PartitionValue>>> {
+    fn times(&self) -> Option<Vec<Option<PartitionValue>>> {
         match self {
-            Unit::Times(times) => Some(times),
+            Unit::Times(times) => Some(times.to_vec()),
             Unit::Key(_) => None,
         }
     }
 }
 
 /// What a file serves, one by one; none where it serves all.
-fn units(serves: &Serves) -> Option<Vec<Unit>> {
+fn units(serves: &Serves) -> Option<Vec<Unit<'_>>> {
     match serves {
         Serves::Scope => None,
-        Serves::Keys(keys) => Some(keys.iter().cloned().map(Unit::Key).collect()),
-        Serves::Times(times) => Some(times.iter().cloned().map(Unit::Times).collect()),
+        Serves::Keys(keys) => Some(keys.iter().map(Unit::Key).collect()),
+        Serves::Times(times) => Some(times.iter().map(|times| Unit::Times(times)).collect()),
+    }
+}
+
+/// The other way round, of units that are of one kind.
+fn serves(units: &[Unit<'_>]) -> Serves {
+    match units.first() {
+        Some(Unit::Times(_)) => Serves::Times(units.iter().filter_map(Unit::times).collect()),
+        _ => Serves::Keys(units.iter().filter_map(Unit::key).collect()),
     }
 }
 

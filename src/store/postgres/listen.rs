@@ -1,6 +1,6 @@
 //! Wake-ups from other processes. They hurry, polling decides: what is missed while the connection is down costs time only.
 
-use crate::store::tx::Bus;
+use crate::store::bus::Bus;
 use crate::store::{Change, StoreResult, tx::within};
 use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
 use std::time::Duration;

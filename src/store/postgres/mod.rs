@@ -1,5 +1,6 @@
 //! The store in Postgres: any number of servers and workers.
 
+mod claims;
 mod listen;
 mod outbox;
 #[cfg(test)]
@@ -14,9 +15,10 @@ mod whole;
 
 pub(super) use server::Server;
 
+use super::bus::Bus;
 use super::pool::{in_queue, tell_of};
 use super::steps::{Access, Database};
-use super::tx::{Abandoned, Bus, Extent, Open, Tx, within};
+use super::tx::{Abandoned, Open, Tx, within};
 use super::{StoreError, StoreResult, schema};
 use async_trait::async_trait;
 use secrecy::{ExposeSecret, SecretString};
@@ -98,8 +100,6 @@ impl PostgresStore {
         let limited = connect.clone().options([
             ("statement_timeout", milliseconds),
             ("idle_in_transaction_session_timeout", format!("{IDLE_IN_TRANSACTION_SECONDS}s")),
-            // The filters of listings are worth a plan of their own.
-            ("plan_cache_mode", "force_custom_plan".to_owned()),
             // No statement here takes as long as it would take to compile one.
             ("jit", "off".to_owned()),
         ]);
@@ -179,6 +179,18 @@ impl Broken {
     }
 }
 
+/// How such a transaction begins. A single statement finds its rows by their keys, and Postgres may keep its plan; in the others the
+/// filters of a listing are worth a plan of their own.
+fn begin(access: Access) -> Option<&'static str> {
+    match access {
+        Access::Statement => None,
+        Access::Read => {
+            Some("begin isolation level repeatable read read only; set local plan_cache_mode = force_custom_plan")
+        }
+        Access::Write => Some("begin isolation level read committed; set local plan_cache_mode = force_custom_plan"),
+    }
+}
+
 /// An error closes the connection, and the pool opens another one.
 async fn is_alive(connection: &mut PgConnection, within: Duration) -> Result<bool, sqlx::Error> {
     match tokio::time::timeout(within, connection.ping()).await {
@@ -197,23 +209,13 @@ impl Drop for PostgresStore {
 #[async_trait]
 impl Database for PostgresStore {
     async fn begin(&self, access: Access) -> StoreResult<Tx> {
-        let (begin, extent) = match access {
-            Access::Statement => (None, Extent::Statement),
-            Access::Read => (Some("begin isolation level repeatable read read only"), Extent::Block),
-            Access::Write => (Some("begin isolation level read committed"), Extent::Block),
-        };
-        let connection = Abandoned(Some(in_queue(self.pool.acquire()).await?));
+        let mut connection = Abandoned(Some(in_queue(self.pool.acquire()).await?));
         tell_of(&self.pool);
-        let mut tx = Tx::new(
-            &sql::STATEMENTS,
-            Open::Postgres { connection, server: Arc::clone(&self.server), extent },
-            self.bus.clone(),
-            self.max_queued_runs,
-        );
-        if let Some(begin) = begin {
-            tx.execute(begin, Vec::new()).await?;
+        if let Some(begin) = begin(access) {
+            self.server.answer(sqlx::raw_sql(begin).execute(&mut **connection.get()?)).await?;
         }
-        Ok(tx)
+        let open = Open::Postgres { connection, server: Arc::clone(&self.server), extent: access.extent() };
+        Ok(Tx::new(&sql::STATEMENTS, open, self.bus.clone(), self.max_queued_runs))
     }
 
     fn distrust(&self) {
@@ -224,8 +226,8 @@ impl Database for PostgresStore {
         &self.bus
     }
 
-    fn accept_run(&self) -> Option<&'static str> {
-        Some(sql::ACCEPT_RUN)
+    fn accept_runs(&self) -> Option<&'static str> {
+        Some(sql::ACCEPT_RUNS)
     }
 
     fn migrations(&self) -> &'static Migrator {

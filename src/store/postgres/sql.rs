@@ -38,11 +38,10 @@ macro_rules! list {
     };
 }
 
-/// A run is accepted: see the migration that has the function. 1 id, 2 principal, 3 key, 4 pipeline, 5 mode, 6 asked, 7 fingerprint,
-/// 8 definition, 9 its text, 10 priority, 11 not before or null, 12 who is told or null, 13 labels, 14 list of keys, 15 most queued runs or null.
-pub(super) const ACCEPT_RUN: &str = r"
-    select result, new_sequence, new_due_at, new_created_at
-    from accept_run($1, $2, $3, $4, $5, $6::json, $7, $8, $9, $10, $11, $12::json, $13::json, $14::json, $15)";
+/// Runs are accepted: see the migrations that have the functions. 1 list of runs, 2 most queued runs of one principal or null. Answers in the
+/// order of the list.
+pub(super) const ACCEPT_RUNS: &str = r"
+    select result, new_sequence, new_due_at, new_created_at from accept_runs($1::json, $2) order by place";
 
 pub(in crate::store) const STATEMENTS: Statements = Statements {
     oldest_schema: r"select oldest_schema from meta",
@@ -105,8 +104,8 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         select r.pipeline, p.partition, r.sequence, r.id
         from runs r
         join run_partitions p on p.run_id = r.id
-        where r.id in (select json_array_elements_text($1::json)::uuid) and r.mode = 'overwrite' and r.sequence > 0",
-    release_scope: r"delete from reservations where run_id = $1",
+        where r.id in (select json_array_elements_text($1::json)::uuid) and r.mode = 'overwrite' and r.sequence > 0
+        order by r.sequence",
     asked: r"select asked from runs where id = $1",
     overlapping_runs: r"
         select o.id
@@ -139,10 +138,7 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
             ))
         order by o.sequence < 0, case when o.sequence > 0 then o.sequence end, o.due_at, o.sequence desc
         limit $3",
-    known_key: r"
-        select r.id, r.asked, r.fingerprint, d.hash, d.pipeline, d.text
-        from runs r join definitions d on d.hash = r.accepted_with
-        where r.principal = $1 and r.idempotency_key = $2",
+    known_keys: super::whole::KNOWN_KEYS,
     lock_run: r"
         select id, pipeline, mode, definition, state, sequence, due_at, cancel_requested, claim_token, lease_until, decided_token,
             attempts, lost_workers, failures_source, failures_service, failures_compute, progress, error, started_at, ended_at
@@ -155,94 +151,7 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
             decided_token = $9, attempts = $10, lost_workers = $11, failures_source = $12, failures_service = $13,
             failures_compute = $14, progress = $15::json, error = $16::json, started_at = $17, ended_at = $18
         where id = $1",
-    lost_runs: r"
-        select id
-        from runs
-        where state = 'running' and state in ('running', 'committing') and lease_until <= $1
-        order by sequence
-        limit $2
-        for update skip locked",
-    unfinished_run: r"
-        select id
-        from runs
-        where state = 'committing' and state in ('running', 'committing') and lease_until <= $1
-        order by sequence
-        limit 1
-        for update skip locked",
-    due_pipeline: r"
-        select pipeline
-        from runs
-        where state = 'queued' and sequence < 0 and due_at <= $1 and pipeline not in (select json_array_elements_text($2::json))
-        order by due_at
-        limit 1",
-    next_run: r"
-        select chosen.id, chosen.pipeline
-        from (select principal, taken from turns order by taken, principal) t
-        cross join lateral (
-            select r.id, r.pipeline
-            from runs r
-            where r.principal = t.principal
-                and r.state = 'queued'
-                and r.sequence > 0
-                and r.due_at <= $1
-                and ($2::text is null or r.pipeline = $2)
-                and r.pipeline not in (select json_array_elements_text($3::json))
-                and not exists (
-                    select 1
-                    from reservations mine
-                    where mine.run_id = r.id
-                        and mine.sequence > (
-                            select min(theirs.sequence)
-                            from reservations theirs
-                            where theirs.pipeline = mine.pipeline and theirs.partition = mine.partition
-                        )
-                )
-                and not exists (
-                    select 1
-                    from runs o
-                    where o.pipeline = r.pipeline
-                        and o.mode = 'full'
-                        and o.state in ('queued', 'running', 'committing')
-                        and o.id <> r.id
-                        and (o.state <> 'queued' or (o.sequence > 0 and o.sequence < r.sequence))
-                )
-                and not exists (
-                    select 1
-                    from runs o
-                    where o.state in ('running', 'committing') and o.pipeline = r.pipeline and o.definition <> r.definition
-                )
-                and (r.mode <> 'full' or not exists (
-                    select 1
-                    from runs o
-                    where o.pipeline = r.pipeline
-                        and o.state in ('queued', 'running', 'committing')
-                        and o.id <> r.id
-                        and (o.state <> 'queued' or (o.sequence > 0 and o.sequence < r.sequence))
-                ))
-                and not exists (
-                    select 1
-                    from runs o
-                    where o.pipeline = r.pipeline
-                        and o.state in ('queued', 'running', 'committing')
-                        and o.state = 'queued'
-                        and o.sequence > 0
-                        and o.sequence < r.sequence
-                        and o.due_at <= $1
-                        and o.definition <> r.definition
-                )
-            order by r.priority desc, r.sequence
-            limit 1
-        ) chosen
-        order by t.taken, t.principal
-        limit 1",
-    take_turn: r"
-        update turns set taken = (select max(taken) + 1 from turns)
-        where principal = (
-            select mine.principal
-            from turns mine
-            where mine.principal = (select principal from runs where id = $1)
-            for update skip locked
-        )",
+    claims: super::claims::CLAIMS,
     fail_unreadable: r"
         update runs set
             state = 'failed', cancel_requested = false, claim_token = null, lease_until = null, progress = null,
@@ -315,7 +224,7 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         select id, state, attempts, sequence, cancel_requested, progress, error, due_at
         from runs
         where id in (select json_array_elements_text($1::json)::uuid)",
-    run: super::whole::RUN,
+    runs: super::whole::RUNS,
     ended_run: r"select pipeline, state, ended_at from runs where id = $1",
     run_partitions: r"select partition, outcome, file, content, previous, foreign_files, base from run_partitions where run_id = $1 order by partition",
     list: list!("where true", "r.id"),
@@ -396,8 +305,8 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         where pipeline = $1 and partition in (select json_array_elements_text($2::json))",
     table_definitions: r"
         select d.hash, d.pipeline, d.text
-        from definitions d
-        where d.pipeline = $1 and exists (select 1 from catalog c where c.pipeline = $1 and c.definition = d.hash)
+        from definitions_of_table($1) as asked(hash)
+        cross join lateral (select * from definitions where hash = asked.hash offset 0) d
         order by d.hash",
     definitions: r"
         select hash, pipeline, text

@@ -3,7 +3,7 @@
 //! They are not told in the transactions themselves: Postgres lets those that notify commit one after the other only, each with a wait
 //! for the disk of its own.
 
-use crate::store::tx::Bus;
+use crate::store::bus::Bus;
 use sqlx::PgPool;
 use tokio::sync::mpsc;
 

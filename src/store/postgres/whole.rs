@@ -1,9 +1,14 @@
-//! A run with all that belongs to it, in Postgres's dialect.
+//! Runs with all that belongs to them, in Postgres's dialect.
 
-/// Documents are texts within the JSON, so that they come back to the letter; times are microseconds since 1970.
-pub(super) const RUN: &str = r"
+/// The runs are found one by one: as a set Postgres may read all of them, as long as there are few, and keep to that plan when there are
+/// many. Documents are texts within the JSON, so that they come back to the letter; times are microseconds since 1970.
+macro_rules! whole {
+    ($of:literal) => {
+        concat!(
+            r"
     select r.id, r.principal, r.idempotency_key, r.pipeline, r.mode, r.asked, r.state, r.definition, r.sequence, r.cancel_requested,
         r.progress, r.error, r.rows, r.sources, r.warnings, r.quarantine, r.created_at, r.started_at, r.ended_at, r.due_at,
+        r.fingerprint, r.accepted_with,
         (
             select json_agg(json_build_object(
                 'partition', p.partition, 'outcome', p.outcome, 'content', p.content::text, 'previous', p.previous::text,
@@ -46,5 +51,18 @@ pub(super) const RUN: &str = r"
             from outbox o
             where o.run_id = r.id and o.kind = 'webhook'
         ) as deliveries
-    from runs r
-    where r.id = $1";
+    ",
+            $of
+        )
+    };
+}
+
+pub(super) const RUNS: &str = whole!(
+    r"from json_array_elements_text($1::json) as asked(id)
+    cross join lateral (select * from runs where id = asked.id::uuid offset 0) r"
+);
+
+pub(super) const KNOWN_KEYS: &str = whole!(
+    r"from runs_under_keys($1::json) as asked(id)
+    cross join lateral (select * from runs where id = asked.id offset 0) r"
+);

@@ -1,5 +1,6 @@
 //! The store in a SQLite file: one serving process, which holds a lock on a file beside it.
 
+mod claims;
 mod outbox;
 #[cfg(test)]
 mod plans;
@@ -9,10 +10,11 @@ mod sums;
 mod tokens;
 mod whole;
 
+use super::bus::Bus;
 use super::error::file_error;
 use super::pool::{in_queue, tell_of};
 use super::steps::{Access, Database};
-use super::tx::{Bus, Open, Tx};
+use super::tx::{Open, SqliteUse, Tx};
 use super::{StoreError, StoreResult, schema};
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
@@ -178,16 +180,17 @@ impl SqliteStore {
 #[async_trait]
 impl Database for SqliteStore {
     async fn begin(&self, access: Access) -> StoreResult<Tx> {
-        let tx = match (access, &self.writer) {
-            (Access::Read | Access::Statement, _) => in_queue(self.readers.begin()).await?,
+        let connection = match (access, &self.writer) {
+            (Access::Statement, _) => SqliteUse::Statement(in_queue(self.readers.acquire()).await?),
+            (Access::Read, _) => SqliteUse::Block(in_queue(self.readers.begin()).await?),
             // At once a writer: a reader that becomes one may find that its snapshot is too old.
-            (Access::Write, Some(writer)) => in_queue(writer.begin_with("begin immediate")).await?,
+            (Access::Write, Some(writer)) => SqliteUse::Block(in_queue(writer.begin_with("begin immediate")).await?),
             (Access::Write, None) => {
                 return Err(StoreError::Setup("the database was opened to be read, not to be served".to_owned()));
             }
         };
         tell_of(&self.readers);
-        let open = Open::Sqlite { tx, clock: self.clock.clone() };
+        let open = Open::Sqlite { connection, clock: self.clock.clone(), extent: access.extent() };
         Ok(Tx::new(&sql::STATEMENTS, open, self.bus.clone(), self.max_queued_runs))
     }
 

@@ -15,14 +15,15 @@ const SMALL: [&str; 5] = ["definitions", "meta", "run_sequence", "t", "tokens"];
 const FILLS_A_PAGE: [&str; 1] = ["list"];
 
 /// What is sorted is few, though SQLite cannot tell.
-const SORTS_FEW: [(&str, &str); 7] = [
+const SORTS_FEW: [(&str, &str); 8] = [
     ("attempts", "the page that its limit has cut"),
-    ("lost_runs", "held runs, which are no more than there are workers"),
+    ("claims.lost_runs", "held runs, which are no more than there are workers"),
     ("outbox.claim_message", "one message of each principal and host"),
     ("overlapping_scope", "those of one pipeline that have not ended"),
     ("pipeline_depths", "a row for each pipeline"),
+    ("reserve_scope", "the partitions of runs that take their numbers"),
     ("tokens.list", "tokens"),
-    ("unfinished_run", "held runs, which are no more than there are workers"),
+    ("claims.unfinished_run", "held runs, which are no more than there are workers"),
 ];
 
 /// How a principal's message for a host is found among those of all.

@@ -34,7 +34,7 @@ pub(super) const STATEMENTS: PruneStatements = PruneStatements {
         from runs r
         where r.ended_at is not null and r.ended_at < ?1 and (r.ended_at, r.id) > (?2, ?3)
         order by r.ended_at, r.id
-        limit ?4",
+        limit +?4",
     lock_runs: r"
         select r.id
         from runs r

@@ -36,7 +36,7 @@ macro_rules! list {
             $id,
             " < ?5) order by ",
             $id,
-            " desc limit ?6"
+            " desc limit +?6"
         )
     };
 }
@@ -85,7 +85,7 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
             select 1
             from runs indexed by runs_queued_of_principal
             where state = 'queued' and principal = (select principal from runs where id = ?1)
-            limit ?2
+            limit +?2
         ) as counted",
     insert_scope: r"
         insert into run_partitions (run_id, partition)
@@ -98,8 +98,8 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         select r.pipeline, p.partition, r.sequence, r.id
         from runs r
         join run_partitions p on p.run_id = r.id
-        where r.id in (select value from json_each(?1)) and r.mode = 'overwrite' and r.sequence > 0",
-    release_scope: r"delete from reservations where run_id = ?1",
+        where r.id in (select value from json_each(?1)) and r.mode = 'overwrite' and r.sequence > 0
+        order by r.sequence",
     asked: r"select asked from runs where id = ?1",
     overlapping_runs: r"
         select o.id
@@ -116,7 +116,7 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
                 where mine.run_id = ?1
             ))
         order by o.sequence
-        limit ?2",
+        limit +?2",
     overlapping_scope: r"
         select o.id, o.state
         from runs o indexed by runs_active
@@ -130,11 +130,8 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
                 limit 1
             ))
         order by o.sequence < 0, case when o.sequence > 0 then o.sequence end, o.due_at, o.sequence desc
-        limit ?3",
-    known_key: r"
-        select r.id, r.asked, r.fingerprint, d.hash, d.pipeline, d.text
-        from runs r join definitions d on d.hash = r.accepted_with
-        where r.principal = ?1 and r.idempotency_key = ?2",
+        limit +?3",
+    known_keys: super::whole::KNOWN_KEYS,
     lock_run: r"
         select id, pipeline, mode, definition, state, sequence, due_at, cancel_requested, claim_token, lease_until, decided_token,
             attempts, lost_workers, failures_source, failures_service, failures_compute, progress, error, started_at, ended_at
@@ -146,87 +143,7 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
             decided_token = ?9, attempts = ?10, lost_workers = ?11, failures_source = ?12, failures_service = ?13,
             failures_compute = ?14, progress = ?15, error = ?16, started_at = ?17, ended_at = ?18
         where id = ?1",
-    lost_runs: r"
-        select id
-        from runs indexed by runs_held
-        where state = 'running' and state in ('running', 'committing') and lease_until <= ?1
-        order by sequence
-        limit ?2",
-    unfinished_run: r"
-        select id
-        from runs indexed by runs_held
-        where state = 'committing' and state in ('running', 'committing') and lease_until <= ?1
-        order by sequence
-        limit 1",
-    due_pipeline: r"
-        select pipeline
-        from runs indexed by runs_unnumbered
-        where state = 'queued' and sequence < 0 and due_at <= ?1 and pipeline not in (select value from json_each(?2))
-        order by due_at
-        limit 1",
-    next_run: r"
-        select chosen.id, chosen.pipeline
-        from turns t
-        cross join runs chosen on chosen.id = (
-            select r.id
-            from runs r indexed by runs_queued_by_turn
-            where r.principal = t.principal
-                and r.state = 'queued'
-                and r.sequence > 0
-                and r.due_at <= ?1
-                and (?2 is null or r.pipeline = ?2)
-                and r.pipeline not in (select value from json_each(?3))
-                and not exists (
-                    select 1
-                    from reservations mine
-                    where mine.run_id = r.id
-                        and mine.sequence > (
-                            select min(theirs.sequence)
-                            from reservations theirs
-                            where theirs.pipeline = mine.pipeline and theirs.partition = mine.partition
-                        )
-                )
-                and not exists (
-                    select 1
-                    from runs o indexed by runs_active_full
-                    where o.pipeline = r.pipeline
-                        and o.mode = 'full'
-                        and o.state in ('queued', 'running', 'committing')
-                        and o.id <> r.id
-                        and (o.state <> 'queued' or (o.sequence > 0 and o.sequence < r.sequence))
-                )
-                and not exists (
-                    select 1
-                    from runs o indexed by runs_held
-                    where o.state in ('running', 'committing') and o.pipeline = r.pipeline and o.definition <> r.definition
-                )
-                and (r.mode <> 'full' or not exists (
-                    select 1
-                    from runs o indexed by runs_active
-                    where o.pipeline = r.pipeline
-                        and o.state in ('queued', 'running', 'committing')
-                        and o.id <> r.id
-                        and (o.state <> 'queued' or (o.sequence > 0 and o.sequence < r.sequence))
-                ))
-                and not exists (
-                    select 1
-                    from runs o indexed by runs_active
-                    where o.pipeline = r.pipeline
-                        and o.state in ('queued', 'running', 'committing')
-                        and o.state = 'queued'
-                        and o.sequence > 0
-                        and o.sequence < r.sequence
-                        and o.due_at <= ?1
-                        and o.definition <> r.definition
-                )
-            order by r.priority desc, r.sequence
-            limit 1
-        )
-        order by t.taken, t.principal
-        limit 1",
-    take_turn: r"
-        update turns set taken = (select max(taken) + 1 from turns)
-        where principal = (select principal from runs where id = ?1)",
+    claims: super::claims::CLAIMS,
     fail_unreadable: r"
         update runs set
             state = 'failed', cancel_requested = false, claim_token = null, lease_until = null, progress = null,
@@ -301,7 +218,7 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         select id, state, attempts, sequence, cancel_requested, progress, error, due_at
         from runs
         where id in (select value from json_each(?1))",
-    run: super::whole::RUN,
+    runs: super::whole::RUNS,
     ended_run: r"select pipeline, state, ended_at from runs where id = ?1",
     run_partitions: r"select partition, outcome, file, content, previous, foreign_files, base from run_partitions where run_id = ?1 order by partition",
     list: list!("where true", "r.id"),
@@ -330,7 +247,7 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
             and (?3 is null or partition < ?3)
             and (?4 is null or partition > ?4)
         order by partition
-        limit ?5",
+        limit +?5",
     contents_as_of: r"
         select h.content
         from (
@@ -365,7 +282,7 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
             )
             and h.outcome <> 'cleared'
         order by h.partition
-        limit ?5",
+        limit +?5",
     version_of_run: r"select max(version) as version from history where pipeline = ?1 and run_id = ?2",
     version_at: r"select max(version) as version from history where pipeline = ?1 and committed_at <= ?2",
     entries: r"
@@ -397,7 +314,7 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         join runs r on r.id = h.run_id
         where h.pipeline = ?1 and h.partition = ?2 and (?3 is null or h.version < ?3)
         order by h.version desc
-        limit ?4",
+        limit +?4",
     leftover_runs: r"
         select id, state, claim_token, decided_token, quarantine
         from runs

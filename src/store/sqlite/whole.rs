@@ -1,9 +1,13 @@
-//! A run with all that belongs to it, in SQLite's dialect.
+//! Runs with all that belongs to them, in SQLite's dialect.
 
 /// Documents are texts within the JSON, so that they come back to the letter; times are microseconds since 1970.
-pub(super) const RUN: &str = r"
+macro_rules! whole {
+    ($of:literal) => {
+        concat!(
+            r"
     select r.id, r.principal, r.idempotency_key, r.pipeline, r.mode, r.asked, r.state, r.definition, r.sequence, r.cancel_requested,
         r.progress, r.error, r.rows, r.sources, r.warnings, r.quarantine, r.created_at, r.started_at, r.ended_at, r.due_at,
+        r.fingerprint, r.accepted_with,
         (
             select json_group_array(json_object(
                 'partition', p.partition, 'outcome', p.outcome, 'content', p.content, 'previous', p.previous,
@@ -17,7 +21,7 @@ pub(super) const RUN: &str = r"
                 'number', a.number, 'worker', a.worker, 'outcome', a.outcome, 'error', a.error,
                 'started_at', a.started_at, 'ended_at', a.ended_at
             ))
-            from (select * from attempts where run_id = r.id order by number desc limit ?2) a
+            from (select * from attempts where run_id = r.id order by number desc limit +?2) a
         ) as last_attempts,
         case when r.state = 'succeeded' then (
             select json_group_array(json_object('partition', changed.partition, 'run_id', changed.run_id))
@@ -43,5 +47,14 @@ pub(super) const RUN: &str = r"
             from outbox o
             where o.run_id = r.id and o.kind = 'webhook'
         ) as deliveries
-    from runs r
-    where r.id = ?1";
+    ",
+            $of
+        )
+    };
+}
+
+pub(super) const RUNS: &str = whole!(r"from json_each(?1) as asked cross join runs r on r.id = asked.value");
+
+pub(super) const KNOWN_KEYS: &str = whole!(
+    r"from json_each(?1) as asked cross join runs r on r.principal = asked.value ->> 0 and r.idempotency_key = asked.value ->> 1"
+);

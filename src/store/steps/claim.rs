@@ -6,8 +6,9 @@ use crate::run::{AttemptOutcome, RunId, State};
 use crate::store::head::Head;
 use crate::store::tx::{Tx, json, values};
 use crate::store::unreadable::run_unreadable;
-use crate::store::{Change, ClaimRequest, Claimed, DecidedRun, Ended, StoreError, StoreResult, rows};
+use crate::store::{Change, ClaimRequest, Claimed, DecidedRun, Ended, StoreError, StoreResult, rows, schema};
 use chrono::{DateTime, TimeDelta, Utc};
+use sqlx::migrate::Migrator;
 
 /// How many lost runs one claim takes over.
 const LOST_AT_ONCE: i64 = 100;
@@ -15,23 +16,55 @@ const LOST_AT_ONCE: i64 = 100;
 /// How long a committing run that cannot be read is left alone.
 const UNREADABLE_PAUSE: TimeDelta = TimeDelta::minutes(1);
 
-/// Pipelines that a claim has passed over.
+/// What a claim has passed over.
 #[derive(Debug, Default)]
 pub(super) struct Passed {
+    /// Lost runs were taken over; who has them still is taking them over too.
+    pub(super) lost: bool,
+    /// Nor is a run that cannot be resumed looked at again.
+    pub(super) unfinished: bool,
     /// Another transaction had the pipeline: worth waiting for once there is nothing else.
     pub(super) locked: Vec<String>,
     /// Another claimer was quicker.
     pub(super) taken: Vec<String>,
 }
 
-/// What looking for a queued run came to.
-pub(super) enum Next {
+/// What there is for a claim, in the order in which it is done.
+pub(super) enum Found {
+    /// Running runs whose lease ran out.
+    Lost,
+    /// A committing run that nobody works on.
+    Unfinished,
+    /// A run of this pipeline whose time has come and that has no number yet.
+    Due(String),
+    /// A queued run of this pipeline that may begin.
+    Next(String),
+    Nothing,
+}
+
+/// What starting a run of a pipeline came to.
+pub(super) enum Start {
     Claimed(Box<Claimed>),
-    Locked(String),
-    Taken(String),
-    /// Runs whose time has come have their numbers now: look again.
-    Numbered,
-    None,
+    /// Another transaction has the pipeline.
+    Locked,
+    /// Another claimer was quicker.
+    Taken,
+}
+
+/// Looks, in one statement and without holding up anybody, whether there is anything to claim; each step looks again. A server that was left
+/// behind by a later version takes nothing more; what it holds it may end.
+pub(super) async fn look(tx: &mut Tx, known: &Migrator, passed: &Passed) -> StoreResult<Found> {
+    let over = json(&passed.locked.iter().chain(&passed.taken).collect::<Vec<_>>())?;
+    let row = tx.one(tx.sql.claims.look, values![tx.given_now()?, None::<String>, over]).await?;
+    schema::accepts(&row, known)?;
+    if !passed.lost && row.flag("lost")? {
+        return Ok(Found::Lost);
+    }
+    if !passed.unfinished && row.flag("unfinished")? {
+        return Ok(Found::Unfinished);
+    }
+    let (due, next) = (row.optional_text("due")?, row.optional_text("next")?);
+    Ok(due.map(Found::Due).or(next.map(Found::Next)).unwrap_or(Found::Nothing))
 }
 
 /// Ends the attempts of running runs whose lease ran out. `reading` is the run that is being read, here and below.
@@ -41,7 +74,7 @@ pub(super) async fn take_over_lost(
     reading: &mut Option<RunId>,
 ) -> StoreResult<()> {
     let now = tx.now().await?;
-    for row in tx.rows(tx.sql.lost_runs, values![now, LOST_AT_ONCE]).await? {
+    for row in tx.rows(tx.sql.claims.lost_runs, values![now, LOST_AT_ONCE]).await? {
         let Some(mut head) = lock(tx, *reading.insert(RunId(row.id("id")?))).await? else { continue };
         if head.state != State::Running || !head.lease_is_over(now) {
             continue;
@@ -71,7 +104,7 @@ pub(super) async fn resume(
     reading: &mut Option<RunId>,
 ) -> StoreResult<Option<Claimed>> {
     let now = tx.now().await?;
-    let Some(row) = tx.optional(tx.sql.unfinished_run, values![now]).await? else { return Ok(None) };
+    let Some(row) = tx.optional(tx.sql.claims.unfinished_run, values![now]).await? else { return Ok(None) };
     let Some(mut head) = lock(tx, *reading.insert(RunId(row.id("id")?))).await? else { return Ok(None) };
     if head.state != State::Committing || !head.lease_is_over(now) {
         return Ok(None);
@@ -81,34 +114,28 @@ pub(super) async fn resume(
     hand_over(tx, &head, request, now).await.map(Some)
 }
 
-/// Claims the next queued run of any pipeline but those passed over, without waiting for anybody.
-pub(super) async fn start_next(
+/// Gives those runs of a pipeline their numbers whose time has come, unless another transaction has it; whether it was so.
+pub(super) async fn number(tx: &mut Tx, pipeline: &str) -> StoreResult<bool> {
+    if !try_lock(tx, pipeline).await? {
+        return Ok(false);
+    }
+    let now = tx.now().await?;
+    due::take_numbers(tx, pipeline, now).await?;
+    Ok(true)
+}
+
+/// Claims the next queued run of a pipeline, without waiting for anybody.
+pub(super) async fn start_unless_locked(
     tx: &mut Tx,
     request: &ClaimRequest,
-    passed: &Passed,
+    pipeline: &str,
     reading: &mut Option<RunId>,
-) -> StoreResult<Next> {
-    let now = tx.now().await?;
-    let over = json(&passed.locked.iter().chain(&passed.taken).collect::<Vec<_>>())?;
-    if let Some(row) = tx.optional(tx.sql.due_pipeline, values![now, over.as_str()]).await? {
-        let pipeline = row.text("pipeline")?;
-        if !try_lock(tx, &pipeline).await? {
-            return Ok(Next::Locked(pipeline));
-        }
-        due::take_numbers(tx, &pipeline, now).await?;
-        return Ok(Next::Numbered);
+) -> StoreResult<Start> {
+    if !try_lock(tx, pipeline).await? {
+        return Ok(Start::Locked);
     }
-    let Some(row) = tx.optional(tx.sql.next_run, values![now, None::<String>, over]).await? else {
-        return Ok(Next::None);
-    };
-    let pipeline = row.text("pipeline")?;
-    if !try_lock(tx, &pipeline).await? {
-        return Ok(Next::Locked(pipeline));
-    }
-    match start(tx, request, &pipeline, reading).await? {
-        Some(claimed) => Ok(Next::Claimed(Box::new(claimed))),
-        None => Ok(Next::Taken(pipeline)),
-    }
+    let started = start(tx, request, pipeline, reading).await?;
+    Ok(started.map_or(Start::Taken, |claimed| Start::Claimed(Box::new(claimed))))
 }
 
 async fn try_lock(tx: &mut Tx, pipeline: &str) -> StoreResult<bool> {
@@ -135,16 +162,16 @@ async fn start(
     pipeline: &str,
     reading: &mut Option<RunId>,
 ) -> StoreResult<Option<Claimed>> {
-    let now = tx.now().await?;
     // The run may be cancelled between the two statements; then the next one is looked for, once.
     for _ in 0..2 {
-        let Some(row) = tx.optional(tx.sql.next_run, values![now, pipeline, "[]"]).await? else { return Ok(None) };
+        let values = values![tx.given_now()?, pipeline, "[]"];
+        let Some(row) = tx.optional(tx.sql.claims.next_run, values).await? else { return Ok(None) };
         let Some(mut head) = lock(tx, *reading.insert(RunId(row.id("id")?))).await? else { continue };
         if head.state == State::Queued {
-            // Again: those that it waited for may have ended since.
+            // Only now: those that it waited for may have ended since.
             let now = tx.now().await?;
             head.start(request.token, now, request.lease);
-            tx.execute(tx.sql.take_turn, values![head.id]).await?;
+            tx.execute(tx.sql.claims.take_turn, values![head.id]).await?;
             return hand_over(tx, &head, request, now).await.map(Some);
         }
     }
@@ -159,7 +186,6 @@ pub(super) async fn give_up_unreadable(tx: &mut Tx, id: RunId, why: &str) -> Sto
     if let Some(row) = tx.optional(tx.sql.fail_unreadable, values![id, now, json(&error)?]).await? {
         ended(tx, row.text("pipeline")?, State::Failed);
         close(tx, id, now, AttemptOutcome::Failed, Some(&error)).await?;
-        tx.execute(tx.sql.release_scope, values![id]).await?;
         outbox::run_ended(tx, id).await?;
         tx.announce(Change::Run(id));
         tx.announce(Change::Queue);
@@ -167,6 +193,15 @@ pub(super) async fn give_up_unreadable(tx: &mut Tx, id: RunId, why: &str) -> Sto
         tx.execute(tx.sql.put_off_unreadable, values![id, now + UNREADABLE_PAUSE]).await?;
     }
     Ok(())
+}
+
+/// Lets runs go that stand behind one that has ended; how many there were.
+pub(super) async fn free_stranded(tx: &mut Tx) -> StoreResult<u64> {
+    let freed = tx.execute(tx.sql.claims.free_stranded, Vec::new()).await?;
+    if freed > 0 {
+        tx.announce(Change::Queue);
+    }
+    Ok(freed)
 }
 
 /// Writes the claim down; answers with all that its worker needs.

@@ -15,13 +15,14 @@ mod tokens;
 
 pub use counted::FENCED_STEPS;
 
+use super::bus::Bus;
 use super::head::Head;
-use super::tx::{Bus, Tx, values};
+use super::tx::{Extent, Tx, values};
 use super::{
     AsOf, Begun, Cancelled, Change, ClaimRequest, Claimed, Decision, Ended, EndedAt, Fenced, Glance, KnownKey, Listing,
     MessageClaim, NewRun, NewToken, OutboxDepth, PartitionFilter, Prunable, QueueDepth, Renewal, Retried, RunFilter,
     RunStore, StagingVerdict, StoreError, StoreResult, StoredDefinition, Submitted, Taken, TokenStore, Tokens, Tried,
-    rows, schema,
+    rows,
 };
 use crate::access::{TokenId, TokenRecord};
 use crate::partition::PartitionKey;
@@ -48,6 +49,16 @@ pub(super) enum Access {
     Write,
 }
 
+impl Access {
+    /// How far such a transaction reaches.
+    pub(super) fn extent(self) -> Extent {
+        match self {
+            Self::Statement => Extent::Statement,
+            Self::Read | Self::Write => Extent::Block,
+        }
+    }
+}
+
 /// What the two databases do differently; all else is in the steps and the statements.
 #[async_trait]
 pub(super) trait Database: Send + Sync {
@@ -60,8 +71,8 @@ pub(super) trait Database: Send + Sync {
     /// Where changes are told.
     fn bus(&self) -> &Bus;
 
-    /// The statement that accepts a run as [`submit::submit`] does, where round trips count.
-    fn accept_run(&self) -> Option<&'static str> {
+    /// The statement that accepts runs as [`submit::submit`] does, where round trips count.
+    fn accept_runs(&self) -> Option<&'static str> {
         None
     }
 
@@ -126,14 +137,22 @@ impl<D: Database> RunStore for D {
         step!(self, Write, |tx| submit::bind_warehouse(tx, id))
     }
 
-    async fn known_key(&self, principal: &Principal, key: &IdempotencyKey) -> StoreResult<Option<KnownKey>> {
-        step!(self, Statement, |tx| submit::known_key(tx, principal, key))
+    async fn known_keys(&self, keys: &[(Principal, IdempotencyKey)]) -> StoreResult<Vec<KnownKey>> {
+        step!(self, Statement, |tx| read::known_keys(tx, keys))
     }
 
     async fn submit(&self, run: &NewRun) -> StoreResult<Submitted> {
-        match self.accept_run().filter(|_| submit::is_plain(run)) {
-            Some(statement) => step!(self, Statement, |tx| submit::at_once(tx, statement, run)),
-            None => step!(self, Write, |tx| submit::submit(tx, run)),
+        if !run.is_plain() {
+            return step!(self, Write, |tx| submit::submit(tx, run));
+        }
+        let submitted = self.submit_together(&[run]).await?.pop();
+        submitted.ok_or(StoreError::Refused(sqlx::Error::RowNotFound))
+    }
+
+    async fn submit_together(&self, runs: &[&NewRun]) -> StoreResult<Vec<Submitted>> {
+        match self.accept_runs() {
+            Some(statement) => step!(self, Statement, |tx| submit::at_once(tx, statement, runs)),
+            None => step!(self, Write, |tx| submit::one_by_one(tx, runs)),
         }
     }
 
@@ -145,8 +164,8 @@ impl<D: Database> RunStore for D {
         step!(self, Statement, |tx| read::glances(tx, ids))
     }
 
-    async fn get(&self, id: RunId) -> StoreResult<Option<Run>> {
-        step!(self, Statement, |tx| read::run(tx, id))
+    async fn runs(&self, ids: &[RunId]) -> StoreResult<Vec<Run>> {
+        step!(self, Statement, |tx| read::runs(tx, ids))
     }
 
     async fn list(&self, filter: &RunFilter) -> StoreResult<Vec<RunSummary>> {
@@ -274,6 +293,10 @@ impl<D: Database> RunStore for D {
         step!(self, Write, |tx| prune::runs(tx, kept, runs))
     }
 
+    async fn free_stranded(&self) -> StoreResult<u64> {
+        step!(self, Write, |tx| claim::free_stranded(tx))
+    }
+
     async fn queue_depth(&self) -> StoreResult<QueueDepth> {
         step!(self, Read, |tx| read::queue_depth(tx))
     }
@@ -315,20 +338,32 @@ async fn claim_readable<D: Database>(
     request: &ClaimRequest,
     reading: &mut Option<RunId>,
 ) -> StoreResult<Option<Claimed>> {
-    // A server that was left behind takes nothing more; what it holds it may end.
-    step!(store, Read, |tx| schema::still_accepts(tx, store.migrations()))?;
-    step!(store, Write, |tx| claim::take_over_lost(tx, request, reading))?;
-    if let Some(claimed) = step!(store, Write, |tx| claim::resume(tx, request, reading))? {
-        return Ok(Some(claimed));
-    }
     let mut passed = claim::Passed::default();
     loop {
-        match step!(store, Write, |tx| claim::start_next(tx, request, &passed, reading))? {
-            claim::Next::Claimed(claimed) => return Ok(Some(*claimed)),
-            claim::Next::Locked(pipeline) => passed.locked.push(pipeline),
-            claim::Next::Taken(pipeline) => passed.taken.push(pipeline),
-            claim::Next::Numbered => {}
-            claim::Next::None => break,
+        match step!(store, Statement, |tx| claim::look(tx, store.migrations(), &passed))? {
+            claim::Found::Lost => {
+                step!(store, Write, |tx| claim::take_over_lost(tx, request, reading))?;
+                passed.lost = true;
+            }
+            claim::Found::Unfinished => {
+                if let Some(claimed) = step!(store, Write, |tx| claim::resume(tx, request, reading))? {
+                    return Ok(Some(claimed));
+                }
+                passed.unfinished = true;
+            }
+            claim::Found::Due(pipeline) => {
+                if !step!(store, Write, |tx| claim::number(tx, &pipeline))? {
+                    passed.locked.push(pipeline);
+                }
+            }
+            claim::Found::Next(pipeline) => {
+                match step!(store, Write, |tx| claim::start_unless_locked(tx, request, &pipeline, reading))? {
+                    claim::Start::Claimed(claimed) => return Ok(Some(*claimed)),
+                    claim::Start::Locked => passed.locked.push(pipeline),
+                    claim::Start::Taken => passed.taken.push(pipeline),
+                }
+            }
+            claim::Found::Nothing => break,
         }
     }
     for pipeline in &passed.locked {
@@ -344,12 +379,11 @@ async fn lock(tx: &mut Tx, id: RunId) -> StoreResult<Option<Head>> {
     tx.optional(tx.sql.lock_run, values![id]).await?.as_ref().map(rows::head).transpose()
 }
 
-/// Writes the control state back and tells the waiters of the run. A run that ended lets go of its partitions, and those who are
-/// to be told of it will be: nothing but this and [`claim::give_up_unreadable`] ends a run.
+/// Writes the control state back and tells the waiters of the run. A run that ended lets go of its partitions by a trigger of the database, and
+/// those who are to be told of it will be: nothing but this and [`claim::give_up_unreadable`] ends a run.
 async fn save(tx: &mut Tx, head: &Head) -> StoreResult<()> {
     tx.execute(tx.sql.save_run, rows::head_values(head)?).await?;
     if head.state.is_ended() {
-        tx.execute(tx.sql.release_scope, values![head.id]).await?;
         outbox::run_ended(tx, head.id).await?;
         ended(tx, head.pipeline.clone(), head.state);
     }

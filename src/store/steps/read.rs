@@ -3,13 +3,13 @@
 use super::sums;
 use crate::partition::PartitionKey;
 use crate::run::{
-    CatalogEntry, ClaimToken, DefinitionHash, HistoryEntry, Quarantine, QuarantineFile, Run, RunId, RunSummary, Scope,
-    State,
+    CatalogEntry, ClaimToken, DefinitionHash, HistoryEntry, IdempotencyKey, Principal, Quarantine, QuarantineFile, Run,
+    RunId, RunSummary, Scope, State,
 };
 use crate::store::tx::{Tx, json, values};
 use crate::store::{
-    AsOf, Glance, Listing, PartitionFilter, PipelineDepth, QueueDepth, RunFilter, StagingVerdict, StoreResult,
-    StoredDefinition, rows, whole,
+    AsOf, Glance, KnownKey, Listing, PartitionFilter, PipelineDepth, QueueDepth, RunFilter, StagingVerdict,
+    StoreResult, StoredDefinition, rows, whole,
 };
 use chrono::{DateTime, Utc};
 use std::collections::HashMap;
@@ -44,7 +44,15 @@ pub(super) async fn glances(tx: &mut Tx, ids: &[RunId]) -> StoreResult<Vec<Glanc
 }
 
 pub(super) async fn run(tx: &mut Tx, id: RunId) -> StoreResult<Option<Run>> {
-    tx.optional(tx.sql.run, values![id, LISTED_ATTEMPTS]).await?.as_ref().map(whole::run).transpose()
+    Ok(runs(tx, &[id]).await?.pop())
+}
+
+pub(super) async fn runs(tx: &mut Tx, ids: &[RunId]) -> StoreResult<Vec<Run>> {
+    tx.rows(tx.sql.runs, values![json(ids)?, LISTED_ATTEMPTS]).await?.iter().map(whole::run).collect()
+}
+
+pub(super) async fn known_keys(tx: &mut Tx, keys: &[(Principal, IdempotencyKey)]) -> StoreResult<Vec<KnownKey>> {
+    tx.rows(tx.sql.known_keys, values![json(keys)?, LISTED_ATTEMPTS]).await?.iter().map(whole::known_key).collect()
 }
 
 /// Of several pipelines the first ones of each: so a listing does not walk through the runs of others, however many there are.

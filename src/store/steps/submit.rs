@@ -7,11 +7,10 @@ use crate::run::{
     Asked, DefinitionHash, IdempotencyKey, Mode, OnOverlap, Principal, RowCounts, Run, RunId, RunPartition, State,
     Unmet,
 };
-use crate::store::tx::{Tx, json, unreadable, values};
-use crate::store::{
-    Cancelled, Change, KnownKey, NewRun, Retried, StoreError, StoreResult, StoredDefinition, Submitted, rows,
-};
+use crate::store::tx::{Row, Tx, json, unreadable, values};
+use crate::store::{Cancelled, Change, NewRun, Retried, StoreError, StoreResult, StoredDefinition, Submitted, rows};
 use chrono::{DateTime, Utc};
+use serde::Serialize;
 use std::collections::BTreeMap;
 use uuid::Uuid;
 
@@ -22,15 +21,6 @@ pub(super) async fn bind_warehouse(tx: &mut Tx, id: Uuid) -> StoreResult<Uuid> {
     tx.execute(tx.sql.bind_warehouse, values![id]).await?;
     let bound = read::identity(tx).await?.1;
     bound.ok_or_else(|| StoreError::Corrupt("the database has no identity, expected one row in meta".to_owned()))
-}
-
-pub(super) async fn known_key(
-    tx: &mut Tx,
-    principal: &Principal,
-    key: &IdempotencyKey,
-) -> StoreResult<Option<KnownKey>> {
-    let row = tx.optional(tx.sql.known_key, values![principal.0.as_str(), key.as_str()]).await?;
-    row.as_ref().map(rows::known_key).transpose()
 }
 
 pub(super) async fn submit(tx: &mut Tx, run: &NewRun) -> StoreResult<Submitted> {
@@ -88,41 +78,86 @@ pub(super) async fn submit(tx: &mut Tx, run: &NewRun) -> StoreResult<Submitted> 
     accepted.map(|run| Submitted::New(Box::new(run))).ok_or(StoreError::Refused(sqlx::Error::RowNotFound))
 }
 
-/// Whether a run waits its turn and is accepted whatever there is.
-pub(super) fn is_plain(run: &NewRun) -> bool {
-    let asked = &run.asked;
-    let has_something_to_do = asked.mode == Mode::Full || !asked.partitions.0.is_empty();
-    asked.on_overlap == OnOverlap::Wait && asked.if_current.is_empty() && asked.only.is_none() && has_something_to_do
+/// [`submit`] of each of them. What is refused is undone by itself.
+pub(super) async fn one_by_one(tx: &mut Tx, runs: &[&NewRun]) -> StoreResult<Vec<Submitted>> {
+    let mut submitted = Vec::new();
+    for run in runs {
+        let part = tx.begin_part().await?;
+        submitted.push(submit(tx, run).await?);
+        tx.end_part(part).await?;
+    }
+    Ok(submitted)
 }
 
-/// [`submit`] of a run that [`is_plain`], by one statement.
-pub(super) async fn at_once(tx: &mut Tx, statement: &'static str, run: &NewRun) -> StoreResult<Submitted> {
+impl NewRun {
+    /// Whether it waits its turn and is accepted whatever there is.
+    pub fn is_plain(&self) -> bool {
+        let asked = &self.asked;
+        let has_something_to_do = asked.mode == Mode::Full || !asked.partitions.0.is_empty();
+        asked.on_overlap == OnOverlap::Wait
+            && asked.if_current.is_empty()
+            && asked.only.is_none()
+            && has_something_to_do
+    }
+}
+
+/// A plain run as the statement takes it apart. Documents go in as text within the text, so that they are stored to the letter.
+#[derive(Serialize)]
+struct Plain<'a> {
+    id: RunId,
+    principal: &'a Principal,
+    key: &'a IdempotencyKey,
+    pipeline: &'a str,
+    mode: &'static str,
+    asked: String,
+    fingerprint: String,
+    definition: &'a DefinitionHash,
+    definition_text: &'a str,
+    priority: i32,
+    not_before: Option<DateTime<Utc>>,
+    audience: Option<String>,
+    labels: String,
+    scope: String,
+}
+
+fn plain(run: &NewRun) -> StoreResult<Plain<'_>> {
     let asked = &run.asked;
-    let row = values![
-        run.id,
-        run.principal.0.as_str(),
-        run.idempotency_key.as_str(),
-        asked.pipeline.as_str(),
-        rows::mode_name(asked.mode),
-        json(asked)?,
-        asked.fingerprint().0,
-        run.definition.hash.0.as_str(),
-        run.definition.text.as_str(),
-        i64::from(asked.priority),
-        asked.not_before,
-        audience(run)?,
-        json(&asked.labels)?,
-        json(&asked.partitions.0)?,
-        tx.max_queued_runs.map(i64::from),
-    ];
-    let row = tx.one(statement, row).await?;
-    let result = row.text("result")?;
+    Ok(Plain {
+        id: run.id,
+        principal: &run.principal,
+        key: &run.idempotency_key,
+        pipeline: &asked.pipeline,
+        mode: rows::mode_name(asked.mode),
+        asked: json(asked)?,
+        fingerprint: asked.fingerprint().0,
+        definition: &run.definition.hash,
+        definition_text: &run.definition.text,
+        priority: asked.priority,
+        not_before: asked.not_before,
+        audience: audience(run)?,
+        labels: json(&asked.labels)?,
+        scope: json(&asked.partitions.0)?,
+    })
+}
+
+/// [`submit`] of each of them, which must all be plain, by one statement.
+pub(super) async fn at_once(tx: &mut Tx, statement: &'static str, runs: &[&NewRun]) -> StoreResult<Vec<Submitted>> {
+    let plain = runs.iter().map(|run| plain(run)).collect::<StoreResult<Vec<_>>>()?;
+    let answers = tx.rows(statement, values![json(&plain)?, tx.max_queued_runs.map(i64::from)]).await?;
+    if answers.len() != runs.len() {
+        return Err(StoreError::Refused(sqlx::Error::RowNotFound));
+    }
+    runs.iter().zip(&answers).map(|(run, answer)| submitted(tx, run, answer)).collect()
+}
+
+fn submitted(tx: &mut Tx, run: &NewRun, answer: &Row) -> StoreResult<Submitted> {
+    let result = answer.text("result")?;
     match (result.as_str(), tx.max_queued_runs) {
         ("accepted", _) => {
             tx.announce(Change::Run(run.id));
             tx.announce(Change::Queue);
-            let (created_at, due_at) = (row.time("new_created_at")?, row.time("new_due_at")?);
-            Ok(Submitted::New(Box::new(queued(run, row.int("new_sequence")?, created_at, due_at))))
+            let (created_at, due_at) = (answer.time("new_created_at")?, answer.time("new_due_at")?);
+            Ok(Submitted::New(Box::new(queued(run, answer.int("new_sequence")?, created_at, due_at))))
         }
         ("key_taken", _) => Ok(Submitted::KeyTaken),
         ("too_many_queued", Some(limit)) => Ok(Submitted::TooManyQueued(limit)),

@@ -83,9 +83,10 @@ passing_on! {
     database_id() -> Uuid;
     warehouse_id() -> Option<Uuid>;
     bind_warehouse(id: Uuid) -> Uuid;
-    known_key(principal: &Principal, key: &IdempotencyKey) -> Option<KnownKey>;
+    known_keys(keys: &[(Principal, IdempotencyKey)]) -> Vec<KnownKey>;
     submit(run: &NewRun) -> Submitted;
-    get(id: RunId) -> Option<Run>;
+    submit_together(runs: &[&NewRun]) -> Vec<Submitted>;
+    runs(ids: &[RunId]) -> Vec<Run>;
     list(filter: &RunFilter) -> Vec<RunSummary>;
     claim(request: &ClaimRequest) -> Option<Claimed>;
     may_publish(id: RunId, token: ClaimToken) -> Fenced;
@@ -112,6 +113,7 @@ passing_on! {
     prune_version(kept: Duration) -> bool;
     prunable(kept: Duration, after: EndedAt, limit: u32) -> Prunable;
     prune_runs(kept: Duration, runs: &[RunId]) -> u64;
+    free_stranded() -> u64;
     queue_depth() -> QueueDepth;
     claim_message(request: &MessageClaim) -> Option<Taken>;
     message_tried(position: i64, token: Uuid, tried: &Tried) -> Fenced;

@@ -238,9 +238,8 @@ async fn a_base_that_changed_before_the_decision_is_merged_again() {
         sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut database).await.unwrap();
     };
     said(format!(
-        "update runs set state = 'failed', claim_token = null, lease_until = null, ended_at = now() where id = '{id}';
-         create table kept as select * from reservations where run_id = '{id}';
-         delete from reservations where run_id = '{id}'"
+        "create table kept as select * from reservations where run_id = '{id}';
+         update runs set state = 'failed', claim_token = null, lease_until = null, ended_at = now() where id = '{id}'"
     ))
     .await;
     write_input(&place, batch(2));

@@ -68,6 +68,22 @@ async fn files_that_cannot_be_read_are_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn of_several_files_that_cannot_be_read_the_first_is_named() {
+    let bed = Bed::new();
+    std::fs::create_dir(bed.path("raw")).unwrap();
+    for number in 0..50 {
+        let name = format!("raw/{number:02}.parquet");
+        match number {
+            ..7 => bed.write(&name, rows(&["a"], &[1])),
+            _ => std::fs::write(bed.path(&name), "text").unwrap(),
+        }
+    }
+    for _ in 0..5 {
+        fails(&bed, &plain("raw/*.parquet"), FailureClass::Source, "source-unreadable", &["raw/07.parquet"]).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn damaged_data_is_the_sources_failure_and_names_the_file() {
     let bed = Bed::new();
     let values: Vec<i64> = (0..3000).map(|n| n * 7919).collect();

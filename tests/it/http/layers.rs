@@ -232,6 +232,35 @@ async fn who_waits_or_knows_the_answer_costs_little() {
     assert_eq!(send(&router, known).await.status, StatusCode::NOT_MODIFIED, "nothing was listed for it");
 }
 
+#[tokio::test]
+async fn those_who_come_together_ask_together() {
+    let app = App::new().await;
+    let run = app.accepted("k", &months(&["2024-02"])).await;
+    let store = Arc::new(FaultyStore::new(Arc::clone(&app.store), Fault::Nothing));
+    let mut api = app.api.clone();
+    api.store = store.clone();
+    let router = router(api);
+    let get = || Request::get(format!("/runs/{run}")).body(Body::empty()).unwrap();
+    let submit = |key: String| {
+        let text = months(&["2024-02"]).to_string();
+        json_request("/runs", text.clone()).header("idempotency-key", key).body(Body::from(text)).unwrap()
+    };
+    // Who asks is known from here on, so that all come as far as the store before anybody is answered.
+    assert_eq!(send(&router, get()).await.status, StatusCode::OK);
+    let requests: [(_, &dyn Fn(u32) -> Request<Body>, _, _); 3] = [
+        ("a run", &|_| get(), StatusCode::OK, 1),
+        ("a key", &|_| submit("k".to_owned()), StatusCode::OK, 1),
+        ("submissions", &|n| submit(format!("new-{n}")), StatusCode::ACCEPTED, 3),
+    ];
+    for (what, request, status, questions) in requests {
+        let before = store.asked();
+        let answers = futures::future::join_all((0..32).map(|n| send(&router, request(n)))).await;
+        assert!(answers.iter().all(|answer| answer.status == status), "{what}: {answers:?}");
+        let asked = store.asked() - before;
+        assert!(asked <= questions * 4, "{what}: the store was asked {asked} times");
+    }
+}
+
 /// The service over a store with a fault.
 fn router_over(app: &App, fault: Fault) -> axum::Router {
     let mut api = app.api.clone();

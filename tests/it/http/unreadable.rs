@@ -64,7 +64,7 @@ async fn a_run_that_cannot_be_read_is_named_and_hides_no_other() {
     let events = tokio::time::timeout(SOON, followed).await.expect("the stream does not end");
     assert_eq!(events.status, StatusCode::OK);
     let told = String::from_utf8(events.body).unwrap();
-    let (state, end) = told.split_once("event: end\n").expect("the stream ends with it");
+    let (state, end) = told.split_once("event: end\n").unwrap();
     assert!(state.contains("\"state\":\"failed\"") && state.contains("run-unreadable"), "{told}");
     assert!(end.contains("urn:refrain:problem:run-unreadable") && end.contains("\"state\":\"failed\""), "{told}");
 }

@@ -140,3 +140,20 @@ async fn a_run_begins_when_its_time_has_come(#[case] store: Store, #[case] serve
     let shown = running[0].call(Method::POST, &format!("/runs/{}/cancel", far.run_id()), None, None).await;
     assert_eq!((shown.status, &shown.json()["state"]), (200, &json!("cancelled")), "{shown:?}");
 }
+
+/// Marked past the database's triggers as behind a run that has ended: nobody would look at it again.
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_nothing_would_let_go_is_freed_by_the_sweeper(
+    #[values(Store::Sqlite, Store::Postgres)] store: Store,
+) {
+    let place = Place::new(store).await;
+    quick_pipeline(&place);
+    let server = place.start_with(&["--workers", "0"], &[]).await;
+    let id = server.accept("stranded", &json!({"pipeline": "quick", "partitions": ["2024-02"]})).await;
+    assert!(server.stop().await.success());
+    place.execute("update runs set behind = 1000000").await;
+    let server = place.start().await;
+    assert_eq!(server.wait(&id).await["state"], "succeeded");
+    assert!(server.log().contains("queued runs stood behind runs that have ended"), "{}", server.log_tail());
+}

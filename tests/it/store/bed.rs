@@ -72,17 +72,37 @@ impl Bed {
 
     /// How many rows of a table are of a run.
     pub(crate) async fn rows_of(&self, table: &str, column: &str, run: refrain::run::RunId) -> i64 {
-        let count = AssertSqlSafe(format!("select count(*) from {table} where {column} = '{run}'"));
+        self.number(&format!("select count(*) from {table} where {column} = '{run}'")).await
+    }
+
+    /// A number that a query of one row gives.
+    pub(crate) async fn number(&self, query: &str) -> i64 {
+        self.text(query).await.unwrap().parse().unwrap()
+    }
+
+    /// What a query gives, of one column and one row at the most, as text.
+    pub(crate) async fn text(&self, query: &str) -> Option<String> {
+        let query = AssertSqlSafe(format!("with found (it) as ({query}) select cast(it as text) from found"));
         match &self.database {
             Database::Sqlite { path, .. } => {
                 let connect = SqliteConnectOptions::new().filename(path);
                 let mut connection = SqliteConnection::connect_with(&connect).await.unwrap();
-                sqlx::query_scalar(count).fetch_one(&mut connection).await.unwrap()
+                sqlx::query_scalar(query).fetch_optional(&mut connection).await.unwrap()
             }
             Database::Postgres(connect) => {
                 let mut connection = PgConnection::connect_with(connect).await.unwrap();
-                sqlx::query_scalar(count).fetch_one(&mut connection).await.unwrap()
+                let found = sqlx::query_scalar(query).fetch_optional(&mut connection).await.unwrap();
+                connection.close().await.unwrap();
+                found
             }
+        }
+    }
+
+    /// The time as a statement of this database has it.
+    pub(crate) fn time(&self) -> String {
+        match &self.database {
+            Database::Sqlite { now, .. } => now.lock().unwrap().timestamp_micros().to_string(),
+            Database::Postgres(_) => "statement_timestamp()".to_owned(),
         }
     }
 
@@ -115,7 +135,7 @@ impl Bed {
                 .to_owned(),
             "insert into reservations (pipeline, partition, sequence, run_id) select r.pipeline, one.partition, \
              r.sequence, r.id from runs r cross join (select partition from reservations limit 1) as one \
-             where r.state = 'queued'"
+             where r.state = 'queued' order by r.sequence"
                 .to_owned(),
             "analyze".to_owned(),
         ] {

@@ -253,11 +253,14 @@ pub(crate) async fn a_long_queue_for_one_partition_delays_no_claim(bed: &Bed) {
     let renewed = bed.store.renew(running, held.token, 20 * LEASE, &progress()).await;
     assert_eq!(renewed.unwrap(), Renewal::Held);
     bed.copy_run(300_000, 2_000).await;
+    let looked_at = "select count(*) from runs where state = 'queued' and sequence > 0 and behind is null";
+    assert_eq!(bed.number(looked_at).await, 0);
     let limit = Duration::from_secs(8);
     let since = Instant::now();
     nothing_to_claim(bed).await;
     assert!(since.elapsed() < limit, "looked for {:?}", since.elapsed());
     fail_with(bed, running, &held.token).await;
+    assert_eq!(bed.number(looked_at).await, 1);
     let since = Instant::now();
     let first = try_claim(bed).await.unwrap();
     assert_eq!(first.run.sequence, 1_000_001);

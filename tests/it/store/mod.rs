@@ -2,6 +2,7 @@
 
 mod backfill;
 pub(crate) mod bed;
+mod behind;
 mod claiming;
 mod ending;
 mod fencing;
@@ -14,11 +15,13 @@ mod overlapping;
 mod postgres;
 mod pruning;
 mod queues;
+mod races;
 mod reading;
 mod sqlite;
 mod submitting;
 mod sums;
 mod telling;
+mod together;
 mod tokens;
 mod trips;
 mod turns;
@@ -58,6 +61,13 @@ conformance! {
         of_many_retries_at_once_one_is_accepted,
         a_retry_needs_a_definition_of_its_pipeline,
         the_schema_refuses_what_cannot_be,
+    }
+    together {
+        runs_that_are_asked_for_together_are_each_as_alone,
+        keys_that_are_asked_for_together_belong_to_their_principals,
+        submissions_together_are_each_accepted_or_not,
+        of_submissions_together_that_fail_none_is_there,
+        two_storms_of_the_same_keys_make_one_run_each,
     }
     claiming {
         a_claimed_run_is_held,
@@ -104,6 +114,12 @@ conformance! {
     }
     queues {
         queues_are_claimed_as_the_model_says,
+    }
+    behind {
+        every_run_stands_behind_the_last_one_in_its_way,
+        nobody_is_stranded_however_many_come_and_go,
+        who_stands_behind_a_run_that_has_ended_is_freed,
+        what_an_older_version_does_lets_others_go_too,
     }
     overlapping {
         a_run_that_is_not_to_wait_is_refused_for_those_in_the_way,

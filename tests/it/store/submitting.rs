@@ -34,10 +34,11 @@ pub(crate) async fn a_key_is_known_with_the_definition_of_its_acceptance(bed: &B
     fail(bed, id).await;
     let Retried::Queued = bed.store.retry(id, None, &definition("trips", 2)).await.unwrap() else { panic!("no retry") };
     let known = bed.store.known_key(&principal, &asked.idempotency_key).await.unwrap().unwrap();
-    assert_eq!(known.run_id, id);
+    assert_eq!((known.run_id, known.run), (id, Ok(run(bed, id).await)));
     assert_eq!(known.fingerprint, asked.asked.fingerprint());
     assert_eq!(known.asked, asked.asked);
-    assert_eq!(known.accepted_with, asked.definition);
+    assert_eq!(known.accepted_with, asked.definition.hash);
+    assert_eq!(bed.store.definitions(&[known.accepted_with]).await.unwrap(), [asked.definition]);
     let somebody = Principal("somebody".to_owned());
     assert_eq!(bed.store.known_key(&somebody, &asked.idempotency_key).await.unwrap(), None);
 }

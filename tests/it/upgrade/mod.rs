@@ -16,6 +16,8 @@ use std::path::{Path, PathBuf};
 
 /// The last migration of the version before.
 const BEFORE: i64 = 8;
+/// The number of the run `decided` there.
+const DECIDED: i64 = 7;
 /// Leases are short, so that what was held is taken over at once.
 const FLAGS: [&str; 4] = ["--workers", "2", "--lease-seconds", "1"];
 
@@ -146,6 +148,22 @@ async fn assert_replayed(server: &Server, said: &Value) {
     }
 }
 
+/// Who stands behind another run, by its key, and that one's number.
+async fn standing(place: &Place) -> Vec<(String, i64)> {
+    let query = "select idempotency_key, behind from runs where behind is not null";
+    match place.database_url() {
+        None => {
+            let path = SqliteConnectOptions::new().filename(place.path("refrain-data/refrain.db"));
+            let mut database = SqliteConnection::connect_with(&path).await.unwrap();
+            sqlx::query_as(query).fetch_all(&mut database).await.unwrap()
+        }
+        Some(url) => {
+            let mut database = PgConnection::connect(url).await.unwrap();
+            sqlx::query_as(query).fetch_all(&mut database).await.unwrap()
+        }
+    }
+}
+
 /// Waits for what was in the queue.
 async fn assert_worked_off(server: &Server, said: &Value) {
     for (key, outcomes) in [
@@ -174,6 +192,11 @@ fn trips(listed: &BTreeMap<String, Value>) -> Vec<(&str, u64)> {
 async fn what_the_version_before_left_goes_on(#[case] store: Store) {
     let (place, said) = (left_behind(store).await, said());
     let server = place.start_with(&["--workers", "0"], &[]).await;
+    assert_eq!(
+        standing(&place).await,
+        [("waits".to_owned(), DECIDED)],
+        "it waits for a partition that `decided` holds"
+    );
     for (path, then) in said["answers"].as_object().unwrap() {
         assert_still(&server.get(path).await.json(), then, path);
     }

@@ -79,7 +79,7 @@ impl Looking<'_> {
         // Strays may be in row groups that the first reading left out.
         let stretches = match reasons.contains(&Reason::Stray) {
             true => vec![(0, file.rows())],
-            false => query::reading(self.definition, file).stretches,
+            false => query::reading(file).stretches,
         };
         let mut out = Vec::new();
         for (offset, length) in stretches {

@@ -14,6 +14,7 @@ pub(super) const TYPES: [(&str, &str); 6] = [
 const RUN: &str = "'018bcfe5-6be8-7000-8000-000000000001'::uuid";
 const PIPELINE: &str = "'pipeline-1'::text";
 const NO_TEXT: &str = "null::text";
+const NO_TIME: &str = "null::timestamptz";
 const ALL: &str = "null::json";
 const NOW: &str = "now()::timestamptz";
 const PAGE: &str = "100::bigint";
@@ -22,6 +23,9 @@ const VERSION: &str = "900000::bigint";
 /// Statements by name, whose plans depend on their values, or whose types Postgres does not find. One may be there more often.
 pub(super) fn asked() -> Vec<(&'static str, Vec<&'static str>)> {
     let mut all = vec![
+        ("claims.look", vec![NO_TIME, NO_TEXT, "'[]'::json"]),
+        ("claims.next_run", vec![NO_TIME, NO_TEXT, "'[]'::json"]),
+        ("claims.next_run", vec![NO_TIME, PIPELINE, "'[]'::json"]),
         ("add_history", vec![RUN, PIPELINE, ALL, NO_TEXT, VERSION, NOW]),
         ("confirm_entries", vec![RUN, PIPELINE, ALL, NO_TEXT, NOW]),
         ("contents", vec![PIPELINE, NO_TEXT, NO_TEXT]),
@@ -33,7 +37,6 @@ pub(super) fn asked() -> Vec<(&'static str, Vec<&'static str>)> {
         ("insert_decided", vec![RUN, "'[]'::json"]),
         ("insert_labels", vec![RUN, "'{}'::json"]),
         ("insert_scope", vec![RUN, "'[]'::json"]),
-        ("next_run", vec![NOW, NO_TEXT, "'[]'::json"]),
         ("overlapping_scope", vec![PIPELINE, ALL, PAGE, NOW]),
         ("overlapping_scope", vec![PIPELINE, "'[\"at=1\"]'::json", PAGE, NOW]),
         ("page", vec![PIPELINE, NO_TEXT, NO_TEXT, NO_TEXT, PAGE]),
@@ -71,9 +74,8 @@ fn listings() -> Vec<(&'static str, Vec<&'static str>)> {
 
 /// The ten values of a listing, of which these are given.
 fn narrowed(by: &[(usize, &'static str)]) -> Vec<&'static str> {
-    let no_time = "null::timestamptz";
     let mut values =
-        vec![NO_TEXT, NO_TEXT, no_time, no_time, "null::uuid", PAGE, NO_TEXT, "'[]'::json", NO_TEXT, NO_TEXT];
+        vec![NO_TEXT, NO_TEXT, NO_TIME, NO_TIME, "null::uuid", PAGE, NO_TEXT, "'[]'::json", NO_TEXT, NO_TEXT];
     for (number, value) in by {
         values[number - 1] = value;
     }

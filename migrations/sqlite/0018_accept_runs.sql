@@ -1,0 +1,1 @@
+-- Nothing: a transaction has the whole file, and its steps cost no round trip.
