@@ -186,6 +186,7 @@ def judged(name, figures):
 
     sent = figures["loads"]
     yield most("accept to start, idle, p99", percentile(figures["start_ms"], 0.99), 20, " ms")
+    yield most(f"accept to start, {QUEUED:,} queued, p99", percentile(figures["start_queued_ms"], 0.99), 20, " ms")
     if "floor" in figures:
         new = sent["new submissions"]["rate"]
         yield least("new submissions against the bare insert", new / figures["floor"]["insert"], 0.6, "")

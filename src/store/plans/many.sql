@@ -58,6 +58,9 @@ select r.pipeline, p.partition, r.sequence, r.id
 from runs r join run_partitions p on p.run_id = r.id
 where r.state in ('queued', 'running', 'committing') and r.mode = 'overwrite' and r.sequence > 0;
 
+-- Postgres's triggers are off.
+update runs set behind = (select ahead.sequence from ahead where ahead.id = runs.id) where state = 'queued' and sequence > 0;
+
 insert into attempts (run_id, number, worker, token, started_at, ended_at, outcome)
 select id, 1, 'worker-' || (n % 5), id, at,
     case when state in ('succeeded', 'failed', 'cancelled') then at end,

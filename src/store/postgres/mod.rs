@@ -100,6 +100,8 @@ impl PostgresStore {
         let limited = connect.clone().options([
             ("statement_timeout", milliseconds),
             ("idle_in_transaction_session_timeout", format!("{IDLE_IN_TRANSACTION_SECONDS}s")),
+            // No statement here takes as long as it would take to compile one.
+            ("jit", "off".to_owned()),
         ]);
         let (alive, trusted) = (ALIVE.min(options.acquire_timeout / 2), options.trusted_idle);
         let broken = Broken::default();

@@ -34,36 +34,41 @@ pub(in crate::store) const OUTBOX: OutboxStatements = OutboxStatements {
                     limit 1
                 ) next
             )
-            select o.position
-            from recipients r
-            -- Some of each: others may be taking the first ones in hand at this moment.
-            cross join lateral (
-                select d.position
-                from outbox d
-                where d.state = 'pending'
-                    and d.principal = r.principal
-                    and d.host = r.host
-                    and d.due_at <= $1
-                    and (d.kind <> 'lineage' or not exists (
-                        select 1
-                        from outbox earlier
-                        where earlier.run_id = d.run_id
-                            and earlier.position < d.position
-                            and earlier.kind = 'lineage'
-                            and earlier.state = 'pending'
-                    ))
-                order by d.due_at, d.position
-                limit 8
+            select taken.position
+            from (
+                select due.position
+                from recipients r
+                -- Some of each: others may be taking the first ones in hand at this moment.
+                cross join lateral (
+                    select d.position, d.due_at
+                    from outbox d
+                    where d.state = 'pending'
+                        and d.principal = r.principal
+                        and d.host = r.host
+                        and d.due_at <= $1
+                        and (d.kind <> 'lineage' or not exists (
+                            select 1
+                            from outbox earlier
+                            where earlier.run_id = d.run_id
+                                and earlier.position < d.position
+                                and earlier.kind = 'lineage'
+                                and earlier.state = 'pending'
+                        ))
+                    order by d.due_at, d.position
+                    limit 8
+                ) due
+                where r.kind in (select json_array_elements_text($4::json))
+                    and r.host not in (select json_array_elements_text($5::json))
+                    and (r.kind <> 'webhook' or r.principal not in (select json_array_elements_text($6::json)))
+                order by due.due_at, due.position
             ) due
-            join outbox o on o.position = due.position
-            where r.kind in (select json_array_elements_text($4::json))
-                and r.host not in (select json_array_elements_text($5::json))
-                and (r.kind <> 'webhook' or r.principal not in (select json_array_elements_text($6::json)))
-                and o.state = 'pending'
-                and o.due_at <= $1
-            order by o.due_at, o.position
+            cross join lateral (
+                select o.position
+                from outbox o
+                where o.position = due.position and o.state = 'pending' and o.due_at <= $1
+                for update skip locked
+            ) taken
             limit 1
-            for update of o skip locked
         )
         returning position, id, url, host, notice, tries",
     save_try: r"

@@ -7,6 +7,10 @@ use refrain::access::TokenScope;
 use serde_json::{Value, json};
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{AssertSqlSafe, Connection, SqliteConnection};
+use std::time::Duration;
+
+/// Far longer than anything here takes.
+const SOON: Duration = Duration::from_secs(20);
 
 impl App {
     /// Puts something else into a column of the run of a key.
@@ -56,10 +60,11 @@ async fn a_run_that_cannot_be_read_is_named_and_hides_no_other() {
     let runs = listed(&app, "/runs").await;
     assert_eq!((runs.len(), &runs[1]["state"]), (2, &json!("failed")));
     assert_eq!(runs[1]["error"]["type"], "urn:refrain:problem:run-unreadable", "{runs:#?}");
-    let events = app.send(Request::get(format!("/runs/{id}/events")).body(Body::empty()).unwrap()).await;
+    let followed = app.send(Request::get(format!("/runs/{id}/events")).body(Body::empty()).unwrap());
+    let events = tokio::time::timeout(SOON, followed).await.expect("the stream does not end");
     assert_eq!(events.status, StatusCode::OK);
     let told = String::from_utf8(events.body).unwrap();
-    let (state, end) = told.split_once("event: end\n").expect("the stream ends with it");
+    let (state, end) = told.split_once("event: end\n").unwrap();
     assert!(state.contains("\"state\":\"failed\"") && state.contains("run-unreadable"), "{told}");
     assert!(end.contains("urn:refrain:problem:run-unreadable") && end.contains("\"state\":\"failed\""), "{told}");
 }
