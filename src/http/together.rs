@@ -45,8 +45,10 @@ struct Line<Q, A> {
 
 struct Waiting<Q, A> {
     question: Q,
-    tell: oneshot::Sender<Answer<A>>,
+    tell: Tell<A>,
 }
+
+type Tell<A> = oneshot::Sender<Answer<A>>;
 
 /// What is told to one of those who asked together.
 pub(super) type Answer<A> = Result<A, Arc<StoreError>>;
@@ -97,7 +99,7 @@ impl<Q: Clone + Send + 'static, A: Send + 'static> Counter<Q, A> {
     }
 
     /// Those who have waited longest, and still do. None ends the look.
-    fn next(&self) -> Option<(Vec<Q>, Vec<oneshot::Sender<Answer<A>>>)> {
+    fn next(&self) -> Option<(Vec<Q>, Vec<Tell<A>>)> {
         let mut line = self.line();
         let (mut questions, mut tells) = (Vec::new(), Vec::new());
         while questions.len() < self.bounds.questions

@@ -11,7 +11,7 @@ use crate::http::wire::{RunOrPlan, RunView};
 use crate::http::{Api, Caller, IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED, Server, body, middleware};
 use crate::pipeline::{self, Definition};
 use crate::run::{Asked, Audience, IdempotencyKey, Mode, Run, RunId, State as RunState};
-use crate::store::{KnownKey, NewRun, Retried, RunFilter, StoreError, StoredDefinition, Submitted, UnreadableRun};
+use crate::store::{KnownKey, NewRun, Retried, RunFilter, StoreError, StoredDefinition, Submitted};
 use crate::telemetry;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -268,7 +268,8 @@ async fn replay(
     let again = request.if_failed.unwrap_or_default() == IfFailed::Retry
         && retry_if_failed(api, caller, known.run_id, request.if_attempt).await?;
     let retried = if again { Some(stored_run(api, known.run_id).await?) } else { None };
-    let run = retried.as_deref().map_or(known.run.as_ref(), Ok).map_err(unreadable)?;
+    let known = known.run.as_ref().map_err(|run| StoreError::UnreadableRun(run.clone()));
+    let run = retried.as_deref().map_or(known, Ok)?;
     let shown = match wait.is_none() || run.state.is_ended() {
         true => Arc::new(Shown::of(run)?),
         false => wait.for_end(api, run.id).await?,
@@ -280,10 +281,6 @@ async fn replay(
         response.headers_mut().insert(header::LOCATION, location);
     }
     Ok(response)
-}
-
-fn unreadable(run: &Box<UnreadableRun>) -> Problem {
-    StoreError::UnreadableRun(run.clone()).into()
 }
 
 /// Queues a failed or cancelled run again, unless somebody else did since it was looked at, or its last attempt is another than the

@@ -61,7 +61,7 @@ async fn a_run_that_cannot_be_read_is_named_and_hides_no_other() {
     assert_eq!((runs.len(), &runs[1]["state"]), (2, &json!("failed")));
     assert_eq!(runs[1]["error"]["type"], "urn:refrain:problem:run-unreadable", "{runs:#?}");
     let followed = app.send(Request::get(format!("/runs/{id}/events")).body(Body::empty()).unwrap());
-    let events = tokio::time::timeout(SOON, followed).await.expect("the stream does not end");
+    let events = tokio::time::timeout(SOON, followed).await.unwrap_or_else(|_| panic!("the stream does not end"));
     assert_eq!(events.status, StatusCode::OK);
     let told = String::from_utf8(events.body).unwrap();
     let (state, end) = told.split_once("event: end\n").unwrap();
