@@ -35,7 +35,7 @@ def traced(job, folder):
     with Service() as service:
         # The service stays our own child, which can be ended.
         follow = ["strace", "-D", "-f", "--seccomp-bpf", "-y", "-ttt", "-s", "0", "-o", f"{folder}/trace"]
-        service.wrapper = [*follow, "-e", f"trace=madvise,{','.join((*SYNCS, *READS, *MAKES))}"]
+        service.wrapper = [*follow, "-e", f"trace=madvise,fadvise64,{','.join((*SYNCS, *READS, *MAKES))}"]
         service.pipeline(job.pipeline())
         service.start()
         yield service
@@ -88,6 +88,8 @@ def counts(calls, span, job):
     asked_for = (re.search(r"(\d+), MADV_WILLNEED", rest) for _, name, _, rest, _ in within if name == "madvise")
     mapped = sum(int(asked[1]) for asked in asked_for if asked)
     sources = {str(pathlib.Path(source).resolve()) for source in job.sources}
+    announced = [rest for _, name, path, rest, _ in within if name == "fadvise64" and path in sources and "WILLNEED" in rest]
+    mapped += sum(int(re.match(r", \d+, (\d+),", rest)[1]) for rest in announced)
     copied = sum(given for _, name, path, _, given in within if name in READS and path in sources)
     return {
         "file_syncs": len(files),

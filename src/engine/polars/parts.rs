@@ -11,8 +11,10 @@ use crate::pipeline::Definition;
 use ::polars::io::SerReader;
 use ::polars::io::parquet::metadata::FileMetadata;
 use ::polars::prelude as pl;
+use rustix::fs::Advice;
 use std::cmp::Reverse;
 use std::fs::File;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 /// The most rows of a part: a large row group alone must not keep one thread at work while the others wait.
@@ -98,8 +100,10 @@ pub(super) fn read(
     columns: Vec<String>,
     mut take: impl FnMut(pl::DataFrame) -> pl::PolarsResult<()>,
 ) -> pl::PolarsResult<()> {
-    let mut reader = pl::ParquetReader::new(File::open(&file.path)?);
-    reader.set_metadata(Arc::new(alone(&file.metadata, part.group)));
+    let (source, metadata) = (File::open(&file.path)?, alone(&file.metadata, part.group));
+    ask_for(&source, &metadata, &columns);
+    let mut reader = pl::ParquetReader::new(source);
+    reader.set_metadata(Arc::new(metadata));
     let number = pl::RowIndex { name: query::ROW.into(), offset: query::index_size(part.group_start) };
     let size = |rows: u64| usize::try_from(rows).unwrap_or(usize::MAX);
     let rows = reader
@@ -112,6 +116,18 @@ pub(super) fn read(
     starts
         .into_iter()
         .try_for_each(|start| take(rows.slice(i64::try_from(start).unwrap_or(i64::MAX), size(BATCH_ROWS))))
+}
+
+/// Tells the system what will be read, so that it is not fetched page by page where it is touched. It is advice: that nobody takes it
+/// is no error.
+fn ask_for(source: &File, metadata: &FileMetadata, columns: &[String]) {
+    for group in &metadata.row_groups {
+        for column in columns.iter().filter_map(|name| group.columns_under_root_iter(name)).flatten() {
+            let range = column.byte_range();
+            let length = NonZeroU64::new(range.end.saturating_sub(range.start));
+            let _ = length.map(|length| rustix::fs::fadvise(source, range.start, Some(length), Advice::WillNeed));
+        }
+    }
 }
 
 /// A file as if one of its row groups were all that it has: of the others the reader would decode what their pages have in common.
