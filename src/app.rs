@@ -128,8 +128,7 @@ pub async fn start(settings: Settings) -> anyhow::Result<Running> {
     let audiences = notify::audiences(&settings.notify)?;
     let store = open_store(&settings.database, max_queued_runs).await?;
     let gate = access::gate(settings.listen, &settings.access, &store).await?;
-    let listener =
-        TcpListener::bind(settings.listen).await.with_context(|| format!("cannot listen on {}", settings.listen))?;
+    let listener = listen(settings.listen)?;
     let address = listener.local_addr()?;
     let warehouse = match settings.work.workers {
         0 => None,
@@ -301,6 +300,10 @@ fn health_of(
     }
 }
 
+fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    crate::edge::listen(address).with_context(|| format!("cannot listen on {address}"))
+}
+
 /// Has the metrics kept up to date, and shown where they have an address of their own; answers what readyz shows.
 async fn watch_over(
     tasks: &mut Tasks,
@@ -311,7 +314,7 @@ async fn watch_over(
     let (readiness, metrics) = (health.clone().readiness(), telemetry::metrics());
     tasks.spawn("observer", observer::run(health, Arc::clone(&readiness), metrics.clone(), shutdown.clone()));
     if let Some(address) = telemetry.metrics_listen {
-        let listener = TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;
+        let listener = listen(address)?;
         let operations = Operations { readiness: Arc::clone(&readiness), metrics, shutdown: shutdown.clone() };
         tasks.spawn("metrics", edge::plain().serve(listener, operations_router(operations), shutdown.clone()));
     }

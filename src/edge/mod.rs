@@ -23,12 +23,13 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use patient::Patient;
 use places::{Place, Places};
 use std::io;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tls::Tls;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -40,6 +41,23 @@ const BUFFER_BYTES: usize = 64 << 10;
 /// The pause after a connection could not be accepted, as where the process has no more descriptors: some are closed
 /// meanwhile, and the listener would say so again at once.
 const AFTER_AN_ERROR: Duration = Duration::from_millis(100);
+
+/// How many connections may wait to be accepted, as far as the system allows (`net.core.somaxconn`, 4,096 by default). Of
+/// those that come beyond it the system drops packets, and who has nothing to send then believes for ever that it is connected.
+const BACKLOG: u32 = 4_096;
+
+/// Opens the port.
+///
+/// # Errors
+///
+/// When the address is not of this machine, or taken.
+pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // Or a server that starts again would wait for what its predecessor's connections left behind.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
 
 /// How many connections there may be, and how long each may take.
 #[derive(Debug, Clone)]

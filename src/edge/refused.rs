@@ -8,12 +8,17 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
+use tokio::time::timeout;
 
 /// How many clients are told at the same time; beyond it the connection just ends.
 const TOLD_AT_ONCE: usize = 256;
 
 /// How long that may take.
 const WITHIN: Duration = Duration::from_secs(1);
+
+/// How long a client may take to begin its request. Many a client that is answered before it has asked takes that for a
+/// broken connection and does not look at what is said.
+const ASKS_WITHIN: Duration = Duration::from_millis(500);
 
 /// What such clients are sent, as it goes over the wire.
 #[derive(Clone)]
@@ -46,9 +51,11 @@ impl Refusals {
         });
     }
 
-    /// Sends an answer, then reads on for a moment: an end with bytes unread would take the answer with it.
+    /// Sends an answer once there is a request, then reads on for a moment: an end with bytes unread would take the answer
+    /// with it.
     pub(super) async fn tell(&self, mut stream: TcpStream, answer: &Bytes) {
         let told = async {
+            let _ = timeout(ASKS_WITHIN, stream.peek(&mut [0])).await;
             stream.write_all(answer).await?;
             stream.shutdown().await?;
             let mut rest = [0; 1024];
@@ -56,6 +63,6 @@ impl Refusals {
             std::io::Result::Ok(())
         };
         // Whether the client heard it is its own affair.
-        let _ = tokio::time::timeout(WITHIN, told).await;
+        let _ = timeout(WITHIN, told).await;
     }
 }

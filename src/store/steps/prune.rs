@@ -27,9 +27,16 @@ pub(super) async fn prunable(tx: &mut Tx, kept: Duration, after: EndedAt, limit:
     let next = next.map(|row| Ok::<_, StoreError>(EndedAt { time: row.time("ended_at")?, run: row.id("id")? }));
     let mut runs = Vec::new();
     for row in &rows {
-        if !row.flag("referred_to")? {
-            let (id, partitions) = (RunId(row.id("id")?), row.count("partitions")?);
-            runs.push(PrunableRun { id, partitions, quarantine: row.optional_json("quarantine")? });
+        if row.flag("referred_to")? {
+            continue;
+        }
+        let (id, partitions) = (RunId(row.id("id")?), row.count("partitions")?);
+        match row.optional_json("quarantine") {
+            // Its record may be the only one that names a file.
+            Err(StoreError::Corrupt(why)) => {
+                tracing::warn!(run.id = %id, why, "what the run has kept apart cannot be read, the run stays");
+            }
+            quarantine => runs.push(PrunableRun { id, partitions, quarantine: quarantine? }),
         }
     }
     Ok(Prunable { runs, next: next.transpose()? })

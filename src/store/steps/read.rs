@@ -8,7 +8,7 @@ use crate::run::{
 };
 use crate::store::tx::{Tx, json, values};
 use crate::store::{
-    AsOf, Glance, KnownKey, Listing, PartitionFilter, PipelineDepth, QueueDepth, RunFilter, StagingVerdict,
+    AsOf, Glance, KnownKey, Listing, PartitionFilter, PipelineDepth, QueueDepth, RunFilter, StagingVerdict, StoreError,
     StoreResult, StoredDefinition, rows, whole,
 };
 use chrono::{DateTime, Utc};
@@ -232,13 +232,21 @@ pub(super) async fn quarantine_verdicts(tx: &mut Tx, files: &[QuarantineFile]) -
     let ids: Vec<RunId> = files.iter().map(|file| file.run).collect();
     let mut known = HashMap::new();
     for row in tx.rows(tx.sql.leftover_runs, values![json(&ids)?]).await? {
-        let recorded: Option<Quarantine> = row.optional_json("quarantine")?;
+        let recorded = match row.optional_json::<Quarantine>("quarantine") {
+            // It may name any of them.
+            Err(StoreError::Corrupt(why)) => Err(why),
+            other => Ok(other?.map(|recorded| recorded.path)),
+        };
         let at_work = row.optional_id("claim_token")?.filter(|_| rows::state(&row).is_ok_and(|s| s == State::Running));
-        known.insert(row.id("id")?, (recorded.map(|recorded| recorded.path), at_work));
+        known.insert(row.id("id")?, (recorded, at_work));
     }
     let verdict = |file: &QuarantineFile| match known.get(&file.run.0) {
         None => StagingVerdict::Unknown,
-        Some((recorded, at_work)) if recorded.as_ref() == Some(&file.path) || *at_work == Some(file.token.0) => {
+        Some((Err(why), _)) => {
+            tracing::warn!(run.id = %file.run, path = %file.path, why, "what the run has kept apart cannot be read, it stays");
+            StagingVerdict::Keep
+        }
+        Some((Ok(recorded), at_work)) if recorded.as_ref() == Some(&file.path) || *at_work == Some(file.token.0) => {
             StagingVerdict::Keep
         }
         Some(_) => StagingVerdict::Remove,

@@ -147,10 +147,7 @@ async fn a_kept_sum_that_is_wrong_is_told_and_counted_anew_at_the_next_start_wit
     let well = place.verify_with(&["--json"]).await;
     assert_eq!((well.status.code(), findings(&well)), (Some(0), Vec::new()), "{well:?}");
 
-    let of_two = match store {
-        Store::Sqlite => "json_set(sum, '$.partitions', 2)",
-        Store::Postgres => "jsonb_set(sum::jsonb, '{partitions}', '2')::json",
-    };
+    let of_two = of_two(store);
     place.execute(&format!("update sums set sum = {of_two}")).await;
     let told = place.verify_with(&["--fix", "--json"]).await;
     assert_eq!(told.status.code(), Some(1), "{told:?}");
@@ -167,4 +164,41 @@ async fn a_kept_sum_that_is_wrong_is_told_and_counted_anew_at_the_next_start_wit
         assert_totals(&server.partitions("trips").await, &summed(&trips));
         assert!(server.stop().await.success());
     }
+}
+
+/// A kept sum, but for the number of its partitions.
+fn of_two(store: Store) -> &'static str {
+    match store {
+        Store::Sqlite => "json_set(sum, '$.partitions', 2)",
+        Store::Postgres => "jsonb_set(sum::jsonb, '{partitions}', '2')::json",
+    }
+}
+
+#[rstest]
+#[case::sqlite(Store::Sqlite)]
+#[case::postgres(Store::Postgres)]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_that_cannot_be_counted_does_not_keep_others_from_it(#[case] store: Store) {
+    let place = Place::new(store).await;
+    let trips = write_quarter(&place, 200);
+    for name in ["before", "trips"] {
+        place.pipeline(name, &trips_pipeline(name, r#""raw/*.parquet""#, "", ""));
+    }
+    let server = place.start().await;
+    for name in ["before", "trips"] {
+        server.run(name, &json!({"pipeline": name, "partitions": MONTHS})).await;
+    }
+    assert!(server.stop().await.success());
+    place.execute(&format!("update sums set sum = {}", of_two(store))).await;
+    place.execute("update catalog set content = '7' where pipeline = 'before'").await;
+    let server = place.start().await;
+    until_async("the other one is counted", async || {
+        server.get("/pipelines/trips/partitions").await.json()["total"]["partitions"] == 3
+    })
+    .await;
+    until_async("it is said which cannot be", async || {
+        server.log().contains("the sums of tables could not be counted") && server.log().contains("the table of")
+    })
+    .await;
+    assert_totals(&server.partitions("trips").await, &summed(&trips));
 }

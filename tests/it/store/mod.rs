@@ -95,6 +95,7 @@ conformance! {
     unreadable {
         a_run_whose_documents_cannot_be_read_says_what_can,
         a_document_that_cannot_be_read_is_told_with_its_place,
+        what_a_run_has_kept_apart_stays_with_it_while_its_record_cannot_be_read,
     }
     turns {
         principals_take_turns,

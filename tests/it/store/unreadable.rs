@@ -1,10 +1,11 @@
 //! Runs of which what is kept cannot be read.
 
 use super::bed::Bed;
-use super::make::{complete, decided, definition, fail, key, request, run, submit, submitted, try_claim};
-use refrain::run::{Mode, Outcome, RunId, State};
-use refrain::store::{Cancelled, Retried, RunFilter, StoreError, UnreadableRun};
+use super::make::{complete, decided, definition, fail, key, quarantine, request, run, submit, submitted, try_claim};
+use refrain::run::{ClaimToken, Mode, Outcome, QuarantineFile, RunId, State};
+use refrain::store::{Cancelled, EndedAt, Retried, RunFilter, StagingVerdict, StoreError, UnreadableRun};
 use sqlx::AssertSqlSafe;
+use std::time::Duration;
 
 const A: &str = "month=2024-01";
 const B: &str = "month=2024-02";
@@ -83,4 +84,19 @@ pub(crate) async fn a_document_that_cannot_be_read_is_told_with_its_place(bed: &
     spoil(bed, "runs set sources = '7' where id".to_owned(), id).await;
     assert!(matches!(bed.store.cancel(id).await.unwrap(), Cancelled::Now));
     assert_eq!(unreadable(bed, id).await.control.state, State::Cancelled);
+}
+
+pub(crate) async fn what_a_run_has_kept_apart_stays_with_it_while_its_record_cannot_be_read(bed: &Bed) {
+    let (spoilt, well) = (submitted(bed, "spoilt", &[A]).await, submitted(bed, "well", &[B]).await);
+    for id in [spoilt, well] {
+        fail(bed, id).await;
+    }
+    spoil(bed, "runs set quarantine = '7' where id".to_owned(), spoilt).await;
+    let file = |run| QuarantineFile { run, token: ClaimToken::new(), path: quarantine("kept").path };
+    let verdicts = bed.store.quarantine_verdicts(&[file(spoilt), file(well), file(RunId::new())]).await.unwrap();
+    assert_eq!(verdicts, [StagingVerdict::Keep, StagingVerdict::Remove, StagingVerdict::Unknown]);
+
+    bed.age(Duration::from_secs(3600)).await;
+    let page = bed.store.prunable(Duration::from_secs(60), EndedAt::default(), 10).await.unwrap();
+    assert_eq!(page.runs.iter().map(|run| run.id).collect::<Vec<_>>(), [well]);
 }
