@@ -8,7 +8,7 @@ use crate::engine::error::compute_failure;
 use crate::pipeline::{Aggregate, DataType, Definition, Measure};
 use crate::run::{Fold, Measured, Scalar, Totals};
 use ::polars::prelude as pl;
-use ::polars::prelude::{ChunkApply, IntoColumn, NewChunkedArray};
+use ::polars::prelude::{ChunkAgg, ChunkApply, IntoColumn, NewChunkedArray};
 
 /// The finished column of a measure, in its inner type. `grouped` has rows in scope only.
 pub(super) fn finish(measure: &Measure, at: usize, grouped: &pl::DataFrame) -> Result<pl::Column, EngineError> {
@@ -56,31 +56,38 @@ fn distinct(at: usize, grouped: &pl::DataFrame) -> pl::PolarsResult<pl::Column> 
 }
 
 /// The sum of each group; null where all its values are.
-fn exact_sums(measure: &Measure, at: usize, grouped: &pl::DataFrame) -> Result<Vec<Option<i128>>, EngineError> {
-    type Wide = Vec<Option<i128>>;
-    let wide = |part: &str| -> pl::PolarsResult<Wide> {
-        let column = grouped.column(&measure_column(at, part))?.cast(&pl::DataType::Int128)?;
-        Ok(column.as_materialized_series().i128()?.iter().collect())
-    };
-    let read = || -> pl::PolarsResult<(Wide, Wide)> {
-        let counts = wide("count")?;
-        if grouped.column(&measure_column(at, "sum")).is_ok() {
-            return Ok((wide("sum")?, counts));
-        }
-        let halves = wide("high")?.into_iter().zip(wide("low")?);
-        let whole = |(high, low): (Option<i128>, Option<i128>)| high?.checked_mul(power_of_ten(18))?.checked_add(low?);
-        Ok((halves.map(whole).collect(), counts))
+fn exact_sums(measure: &Measure, at: usize, grouped: &pl::DataFrame) -> Result<pl::Int128Chunked, EngineError> {
+    let read = || -> pl::PolarsResult<(pl::Int128Chunked, pl::Int64Chunked)> {
+        let counts = grouped.column(&measure_column(at, "count"))?.cast(&pl::DataType::Int64)?;
+        Ok((sums(at, grouped)?, counts.as_materialized_series().i64()?.clone()))
     };
     let (sums, counts) = read().map_err(|e| super::engine_error(&e))?;
+    if sums.null_count() == 0 && counts.null_count() == 0 && counts.min().is_none_or(|least| least > 0) {
+        return Ok(sums);
+    }
     let mut out = Vec::with_capacity(sums.len());
-    for (sum, count) in sums.into_iter().zip(counts) {
+    for (sum, count) in sums.iter().zip(counts.iter()) {
         out.push(match (count, sum) {
             (Some(0) | None, _) => None,
             (_, Some(sum)) => Some(sum),
             (_, None) => return Err(overflow(measure, "more than 128 bits")),
         });
     }
-    Ok(out)
+    Ok(pl::Int128Chunked::from_iter_options("".into(), out.into_iter()))
+}
+
+/// What was added up; null where that is more than 128 bits.
+fn sums(at: usize, grouped: &pl::DataFrame) -> pl::PolarsResult<pl::Int128Chunked> {
+    let wide = |part: &str| -> pl::PolarsResult<pl::Int128Chunked> {
+        let column = grouped.column(&measure_column(at, part))?.cast(&pl::DataType::Int128)?;
+        Ok(column.as_materialized_series().i128()?.clone())
+    };
+    if grouped.column(&measure_column(at, "sum")).is_ok() {
+        return wide("sum");
+    }
+    let (high, low) = (wide("high")?, wide("low")?);
+    let whole = |(high, low): (Option<i128>, Option<i128>)| high?.checked_mul(power_of_ten(18))?.checked_add(low?);
+    Ok(pl::Int128Chunked::from_iter_options("".into(), high.iter().zip(low.iter()).map(whole)))
 }
 
 fn overflow(measure: &Measure, found: &str) -> EngineError {
@@ -94,11 +101,11 @@ fn overflow(measure: &Measure, found: &str) -> EngineError {
 fn sum(measure: &Measure, at: usize, grouped: &pl::DataFrame) -> Result<pl::Column, EngineError> {
     let sums = exact_sums(measure, at, grouped)?;
     let (least, greatest) = bounds(&measure.data_type);
-    if let Some(bad) = sums.iter().flatten().find(|v| !(least..=greatest).contains(*v)) {
+    if let Some(bad) = sums.iter().flatten().find(|v| !(least..=greatest).contains(v)) {
         let scale = measure.data_type.digits().map_or(0, |d| d.1);
-        return Err(overflow(measure, &crate::run::decimal_text(*bad, scale)));
+        return Err(overflow(measure, &crate::run::decimal_text(bad, scale)));
     }
-    let wide = pl::Int128Chunked::from_iter_options(measure.name.as_str().into(), sums.into_iter()).into_column();
+    let wide = sums.with_name(measure.name.as_str().into()).into_column();
     wide.cast(&inner_type(&measure.data_type)).map_err(|e| super::engine_error(&e))
 }
 
@@ -113,10 +120,10 @@ fn bounds(data_type: &DataType) -> (i128, i128) {
     }
 }
 
-fn average(sums: &[Option<i128>], scale: u8, at: usize, grouped: &pl::DataFrame) -> pl::PolarsResult<pl::Column> {
+fn average(sums: &pl::Int128Chunked, scale: u8, at: usize, grouped: &pl::DataFrame) -> pl::PolarsResult<pl::Column> {
     let counts = grouped.column(&measure_column(at, "count"))?.as_materialized_series();
     let values = sums.iter().zip(counts.i64()?.iter()).map(|(sum, count)| match (sum, count) {
-        (Some(sum), Some(count)) if count > 0 => Some(float(*sum, scale) / count as f64),
+        (Some(sum), Some(count)) if count > 0 => Some(float(sum, scale) / count as f64),
         _ => None,
     });
     Ok(pl::Float64Chunked::from_iter_options("".into(), values).into_column())
@@ -151,13 +158,9 @@ pub(super) fn totals(definition: &Definition, rows: &pl::DataFrame) -> Result<To
 fn roll_up(measure: &Measure, fold: Fold, column: &pl::Column) -> pl::PolarsResult<Option<Scalar>> {
     let series = column.as_materialized_series();
     if measure.data_type.is_exact() {
-        let wide = series.cast(&pl::DataType::Int128)?;
-        let values = wide.i128()?.iter().flatten();
-        let value = match fold {
-            // A partition's rows are far fewer than would overflow 38 digits' sums; where they do, there is no total.
-            Fold::Add => values.map(Some).reduce(|a, b| a?.checked_add(b?)).flatten(),
-            Fold::Min => values.min(),
-            _ => values.max(),
+        let value = match series.i64() {
+            Ok(words) => folded(fold, words.iter().flatten().map(i128::from)),
+            Err(_) => folded(fold, series.cast(&pl::DataType::Int128)?.i128()?.iter().flatten()),
         };
         return Ok(value.map(|v| match measure.data_type {
             DataType::Decimal { scale, .. } => Scalar::Decimal { unscaled: v, scale },
@@ -169,6 +172,18 @@ fn roll_up(measure: &Measure, fold: Fold, column: &pl::Column) -> pl::PolarsResu
         _ => series.max_reduce()?,
     };
     Ok(text_or_number(scalar.value()))
+}
+
+fn folded(fold: Fold, mut values: impl Iterator<Item = i128>) -> Option<i128> {
+    match fold {
+        Fold::Add => {
+            let first = values.next()?;
+            // A partition's rows are far fewer than would overflow 38 digits' sums; where they do, there is no total.
+            values.try_fold(first, i128::checked_add)
+        }
+        Fold::Min => values.min(),
+        _ => values.max(),
+    }
 }
 
 fn text_or_number(value: &pl::AnyValue<'_>) -> Option<Scalar> {

@@ -208,43 +208,105 @@ fn measure_types(definition: &Definition) -> Vec<Option<(Accumulator, pl::DataTy
     definition.measures.iter().map(of).collect()
 }
 
-/// The groups at some places, in the columns of [`query::group`].
+/// The groups at some places, in the columns of [`query::group`]. Each group is looked at once: they are in memory group by group.
 fn frame(
     taken: &Taken,
     places: &[Place],
     dimensions: &[pl::DataType],
     measures: &[Option<(Accumulator, pl::DataType)>],
 ) -> pl::PolarsResult<pl::DataFrame> {
-    let all = || places.iter().map(|place| taken.group(*place));
-    let integers = |name: pl::PlSmallStr, value: &dyn Fn(&Group<'_>) -> i64| {
-        pl::Int64Chunked::from_vec(name, all().map(|group| value(&group)).collect()).into_column()
-    };
-    let options = |name: pl::PlSmallStr, value: &dyn Fn(&Group<'_>) -> Option<i64>| {
-        pl::Int64Chunked::from_iter_options(name, all().map(|group| value(&group))).into_column()
-    };
-    let mut columns = Vec::new();
-    for (at, data_type) in dimensions.iter().enumerate() {
-        columns.push(of_words(&options(dimension_column(at), &|group| group.dimension(at)), data_type)?);
+    let mut rows = Vec::with_capacity(places.len());
+    let mut of_dimensions: Vec<Options> = dimensions.iter().map(|_| Options::new(places.len())).collect();
+    let accumulated = measures.iter().flatten();
+    let mut of_measures: Vec<Gathered> = accumulated.map(|(of, _)| Gathered::new(*of, places.len())).collect();
+    for place in places {
+        let group = taken.group(*place);
+        rows.push(group.rows().cast_signed());
+        of_dimensions.iter_mut().enumerate().for_each(|(at, values)| values.push(group.dimension(at)));
+        of_measures.iter_mut().enumerate().for_each(|(at, gathered)| gathered.push(&group, at));
     }
-    columns.push(integers(ROWS.into(), &|group| group.rows().cast_signed()));
-    let mut place = 0;
-    for (at, measure) in measures.iter().enumerate() {
-        let Some((accumulator, data_type)) = measure else { continue };
-        let (here, name) = (place, |part| measure_column(at, part));
-        columns.push(integers(name("count"), &|group| group.count(here).cast_signed()));
-        match accumulator {
-            Accumulator::Count => {}
-            Accumulator::Sum => {
-                let sums = all().map(|group| group.sum(here)).collect();
-                columns.push(pl::Int128Chunked::from_vec(name("sum"), sums).into_column());
-            }
-            Accumulator::Least | Accumulator::Greatest => {
-                columns.push(of_words(&options(name("value"), &|group| group.extreme(here)), data_type)?);
-            }
-        }
-        place += 1;
+    let mut columns = Vec::new();
+    for (at, (values, data_type)) in of_dimensions.into_iter().zip(dimensions).enumerate() {
+        columns.push(of_words(&values.column(dimension_column(at)), data_type)?);
+    }
+    columns.push(integers(ROWS.into(), rows));
+    let with_columns = measures.iter().enumerate().filter_map(|(at, measure)| Some((at, &measure.as_ref()?.1)));
+    for ((at, data_type), gathered) in with_columns.zip(of_measures) {
+        let name = |part| measure_column(at, part);
+        columns.push(integers(name("count"), gathered.counts));
+        columns.push(match gathered.values {
+            Values::None => continue,
+            Values::Sums(sums) => pl::Int128Chunked::from_vec(name("sum"), sums).into_column(),
+            Values::Extremes(values) => of_words(&values.column(name("value")), data_type)?,
+        });
     }
     pl::DataFrame::new(places.len(), columns)
+}
+
+/// What groups have of a measure, group by group.
+struct Gathered {
+    counts: Vec<i64>,
+    values: Values,
+}
+
+enum Values {
+    None,
+    Sums(Vec<i128>),
+    Extremes(Options),
+}
+
+impl Gathered {
+    fn new(accumulator: Accumulator, groups: usize) -> Self {
+        let values = match accumulator {
+            Accumulator::Count => Values::None,
+            Accumulator::Sum => Values::Sums(Vec::with_capacity(groups)),
+            Accumulator::Least | Accumulator::Greatest => Values::Extremes(Options::new(groups)),
+        };
+        Self { counts: Vec::with_capacity(groups), values }
+    }
+
+    fn push(&mut self, group: &Group<'_>, number: usize) {
+        self.counts.push(group.count(number).cast_signed());
+        match &mut self.values {
+            Values::None => {}
+            Values::Sums(sums) => sums.push(group.sum(number)),
+            Values::Extremes(values) => values.push(group.extreme(number)),
+        }
+    }
+}
+
+fn integers(name: pl::PlSmallStr, values: Vec<i64>) -> pl::Column {
+    pl::Int64Chunked::from_vec(name, values).into_column()
+}
+
+/// Integers of which few are null, most often none.
+struct Options {
+    values: Vec<i64>,
+    nulls: Vec<usize>,
+}
+
+impl Options {
+    fn new(groups: usize) -> Self {
+        Self { values: Vec::with_capacity(groups), nulls: Vec::new() }
+    }
+
+    fn push(&mut self, value: Option<i64>) {
+        if value.is_none() {
+            self.nulls.push(self.values.len());
+        }
+        self.values.push(value.unwrap_or_default());
+    }
+
+    fn column(self, name: pl::PlSmallStr) -> pl::Column {
+        if self.nulls.is_empty() {
+            return integers(name, self.values);
+        }
+        let mut values: Vec<Option<i64>> = self.values.into_iter().map(Some).collect();
+        for null in self.nulls {
+            values[null] = None;
+        }
+        pl::Int64Chunked::from_iter_options(name, values.into_iter()).into_column()
+    }
 }
 
 /// The other way round: a column of integers in the type that it was.
