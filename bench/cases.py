@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import inputs
 import jobs
-from peers import FromStart, Peer
+from peers import Decoded, FromStart, Peer
 from refrain import Refrain, Repeated
 
 FROM_START_ROUNDS = 3
@@ -71,7 +71,7 @@ def all_cases(options):
         job = jobs.quarter("quarter", scale)
         smallest = Refrain(jobs.quarter("smallest", SMALLEST), "refrain, 9,500 rows")
         spark = [Peer("spark", job), FromStart("spark", job, options.from_start_rounds)] if options.spark else []
-        return [*(contender(job) for contender in three), *spark, smallest]
+        return [*(contender(job) for contender in three), *spark, Decoded(job), smallest]
 
     yield Case(
         "a",
@@ -82,6 +82,7 @@ def all_cases(options):
             Target("against DuckDB", 0.60, ratio("refrain", "duckdb")),
             Target("against warm Spark", 0.08, ratio("refrain", "spark")),
             Target("against Spark from start", 0.02, ratio("refrain", "spark, from start")),
+            Target("against decoding the columns alone", None, ratio("refrain", "decoded")),
             Target("Refrain's own share: all but scanning and staging", 60, own_share, " ms"),
             Target("all of a run of 9,500 rows", 60, lambda f: f.median("refrain, 9,500 rows") * 1000, " ms"),
             Target("peak memory, server and engine", 250, megabytes("refrain"), " MB"),
@@ -100,8 +101,12 @@ def all_cases(options):
         lambda: [
             Refrain(jobs.quarter("quarter", scale), "refrain, the quarter"),
             *by_three(lambda: jobs.quarter("month", scale, ("2024-02",)))(),
+            Decoded(jobs.quarter("month", scale, ("2024-02",))),
         ],
-        (Target("against the quarter", 0.45, ratio("refrain", "refrain, the quarter")),),
+        (
+            Target("against the quarter", 0.45, ratio("refrain", "refrain, the quarter")),
+            Target("against decoding the columns alone", None, ratio("refrain", "decoded")),
+        ),
     )
     yield Case(
         "d",

@@ -57,7 +57,7 @@ class Process:
 class Peer:
     """A process that stays: its imports and its first jobs are not counted."""
 
-    WARM_UPS = {"polars": 1, "duckdb": 1, "spark": 2}
+    WARM_UPS = {"polars": 1, "duckdb": 1, "spark": 2, "decoded": 1}
 
     rounds = None
 
@@ -85,6 +85,16 @@ class Peer:
 
     def close(self):
         self.process.close()
+
+
+class Decoded(Peer):
+    """What it takes to decode the columns alone: a limit, and no contender. It counts the rows itself."""
+
+    def __init__(self, job):
+        super().__init__("decoded", job)
+
+    def measure(self):
+        return {self.name: self.process.build(self.job)["seconds"]}
 
 
 class FromStart:

@@ -46,7 +46,7 @@ def of_targets(judged):
     rows = []
     for what, found, limit, met, unit in judged:
         verdict = "" if met is None else "met" if met else "NOT MET"
-        rows.append([what, plain(found, unit), plain(limit, unit), verdict])
+        rows.append([what, plain(found, unit), "" if limit is None else plain(limit, unit), verdict])
     return table(["target", "found", "limit", ""], rows)
 
 

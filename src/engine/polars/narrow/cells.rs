@@ -81,29 +81,20 @@ impl Cells {
     pub(super) fn groups(&self, mut tell: impl FnMut(u32, &[i64])) {
         let mut numbers = vec![0; self.axes.len()];
         let mut key: Vec<i64> = self.axes.iter().map(|axis| axis.value(0)).collect();
+        let long: Vec<(usize, &Axis)> = self.axes.iter().enumerate().filter(|(_, axis)| axis.len() > 1).collect();
         for (cell, rows) in (0..).zip(&self.rows) {
             if *rows > 0 {
                 tell(cell, &key);
             }
-            for ((number, key), axis) in numbers.iter_mut().zip(&mut key).zip(&self.axes) {
+            for (at, axis) in &long {
+                let number = &mut numbers[*at];
                 *number = if *number + 1 < axis.len() { *number + 1 } else { 0 };
-                *key = axis.value(*number);
+                key[*at] = axis.value(*number);
                 if *number > 0 {
                     break;
                 }
             }
         }
-    }
-
-    /// The key of a cell.
-    pub(super) fn key(&self, cell: u32, key: &mut Vec<i64>) {
-        let mut rest = cell as usize;
-        key.clear();
-        key.extend(self.axes.iter().map(|axis| {
-            let number = rest % axis.len();
-            rest /= axis.len();
-            axis.value(number)
-        }));
     }
 
     /// How many rows are in a cell.

@@ -53,21 +53,18 @@ impl Groups {
     }
 
     fn add_cells(&self, cells: &Cells) {
-        let mut groups = Vec::new();
+        let mut by_shard: Vec<Vec<(u32, u32, usize)>> = vec![Vec::new(); self.shards.len()];
+        let mut keys = Vec::new();
         cells.groups(|cell, key| {
             let hash = upper_half(key.iter().fold(self.seed, |hash, word| mixed(hash ^ word.cast_unsigned())));
-            groups.push((hash, cell));
+            by_shard[shard_of(hash)].push((hash, cell, keys.len()));
+            keys.extend_from_slice(key);
         });
-        // Shard by shard.
-        groups.sort_unstable();
-        let mut key = Vec::new();
-        for of_shard in groups.chunk_by(|a, b| shard_of(a.0) == shard_of(b.0)) {
-            let Some(shard) = of_shard.first().and_then(|group| self.shards.get(shard_of(group.0))) else { continue };
+        for (of_shard, shard) in by_shard.iter().zip(&self.shards).filter(|(of_shard, _)| !of_shard.is_empty()) {
             let mut shard = locked(shard);
-            for (hash, cell) in of_shard {
-                cells.key(*cell, &mut key);
+            for (hash, cell, start) in of_shard {
                 let more = |number| cells.more(number, *cell);
-                shard.put(&self.layout, *hash, |at| key[at].cast_unsigned(), cells.rows(*cell), more);
+                shard.put(&self.layout, *hash, |at| keys[start + at].cast_unsigned(), cells.rows(*cell), more);
             }
         }
     }
