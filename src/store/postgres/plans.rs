@@ -3,6 +3,7 @@
 
 mod asked;
 mod look;
+mod within;
 
 use super::sql::STATEMENTS;
 use super::{PostgresOptions, PostgresStore};
@@ -36,7 +37,8 @@ async fn no_statement_reads_or_sorts_a_table() {
     run(&mut connection, many_rows(include_str!("../plans/numbers_postgres.sql"))).await;
     run(&mut connection, "drop table numbers; analyze".to_owned()).await;
 
-    let wrong = judged(&mut connection).await;
+    let mut wrong = judged(&mut connection).await;
+    wrong.extend(within::judged(&mut connection).await);
     connection.close().await.unwrap();
     run(&mut server, format!("drop database {name} with (force)")).await;
     assert!(wrong.is_empty(), "{wrong:#?}");
