@@ -284,14 +284,15 @@ impl Attempt<'_> {
     }
 }
 
-/// How many partitions are written at the same time: as many as there are processors, and fit the memory.
+/// How many partitions are written at the same time: twice as many as there are processors, since each waits for the disk in the end, and
+/// as many as fit the memory.
 fn threads(definition: &Definition, job: &Job, most_rows: Option<usize>) -> usize {
     /// Of a value: as it was grouped, finished, in the type of the file, and in its pages.
     const VALUE_BYTES: usize = 64;
     let columns = definition.dimensions.len() + definition.measures.len();
     let bytes = (most_rows.unwrap_or(0) * columns * VALUE_BYTES).max(1) as u64;
     let fit = usize::try_from(job.sort_bytes / bytes).unwrap_or(usize::MAX);
-    std::thread::available_parallelism().map_or(1, usize::from).min(fit)
+    (2 * std::thread::available_parallelism().map_or(1, usize::from)).min(fit)
 }
 
 /// Reads the files and groups their rows.
