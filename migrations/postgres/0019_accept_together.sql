@@ -1,5 +1,5 @@
--- Plans are kept, and may be made while there is next to nothing. So each look below is put in such a way that one index alone answers it
--- without a sort: then that is the plan, however few rows there were when it was made.
+-- Plans are kept, and may be made while there is next to nothing, when all ways cost the same. So each look below is put in such a way that one index
+-- alone gives it without a sort, and sorts are not to be had where there may be many rows: then that is the plan, whenever it was made.
 
 -- How many of a principal's runs were queued, or held and so perhaps queued again, when so many numbers had been drawn. Whatever is queued since has
 -- drawn one: so no more are queued now than those, and one for each number that was drawn since.
@@ -45,9 +45,14 @@ select r.id, greatest(
 from runs r
 where case when r.state = 'queued' and r.sequence > 0 then true end;
 
+alter function stand_behind(uuid[]) set enable_sort = 'off';
+alter function stand_behind(uuid[]) set enable_incremental_sort = 'off';
+alter function stand_behind(uuid[]) set enable_bitmapscan = 'off';
+
 -- The first key from this one on, if it is this one.
 create or replace function runs_under_keys(keys json) returns setof uuid language plpgsql stable
-set plan_cache_mode = 'force_generic_plan' set enable_seqscan = 'off' as $$
+set plan_cache_mode = 'force_generic_plan' set enable_seqscan = 'off' set enable_sort = 'off'
+set enable_incremental_sort = 'off' set enable_bitmapscan = 'off' as $$
 begin
     return query
     select r.id
@@ -65,7 +70,8 @@ $$;
 
 -- From one definition of the catalog to the next one.
 create or replace function definitions_of_table(table_of text) returns setof text language plpgsql stable
-set plan_cache_mode = 'force_generic_plan' set enable_seqscan = 'off' as $$
+set plan_cache_mode = 'force_generic_plan' set enable_seqscan = 'off' set enable_sort = 'off'
+set enable_incremental_sort = 'off' set enable_bitmapscan = 'off' as $$
 begin
     return query
     with recursive written(definition) as (
@@ -102,15 +108,6 @@ declare
     due record;
     number bigint;
 begin
-    if (
-        select r.id
-        from runs r
-        where r.state = 'queued' and r.sequence < 0 and r.due_at <= moment and r.pipeline = any (pipelines)
-        order by r.due_at
-        limit 1
-    ) is null then
-        return;
-    end if;
     for due in
         select r.id, r.pipeline, r.mode
         from runs r
@@ -189,7 +186,8 @@ $$;
 -- behind somebody of the table holds him, as stand_behind does; one who comes along cannot end before all of them are there.
 create function accept_together(definitions_of json, principals json, submissions json, most_queued bigint)
 returns table (place bigint, result text, new_sequence bigint, new_due_at timestamptz, new_created_at timestamptz) language plpgsql
-set plan_cache_mode = 'force_generic_plan' set enable_seqscan = 'off' set refrain.placed = 'yes' as $$
+set plan_cache_mode = 'force_generic_plan' set enable_seqscan = 'off' set enable_sort = 'off'
+set enable_incremental_sort = 'off' set enable_bitmapscan = 'off' set refrain.placed = 'yes' as $$
 declare
     pipelines text[];
     moment timestamptz;
@@ -219,7 +217,15 @@ begin
             return query select nth, 'too_many_queued', null::bigint, null::timestamptz, null::timestamptz from unnest(refused) as nth;
         end if;
     end if;
-    perform number_due_runs(pipelines, moment);
+    if (
+        select r.id
+        from runs r
+        where r.state = 'queued' and r.sequence < 0 and r.due_at <= moment and r.pipeline = any (pipelines)
+        order by r.due_at
+        limit 1
+    ) is not null then
+        perform number_due_runs(pipelines, moment);
+    end if;
     for place, result, new_sequence, new_due_at, new_created_at in
         with submitted as materialized (
             select s.*, case when s.not_before > moment then -nextval('run_sequence') else nextval('run_sequence') end as sequence
@@ -263,6 +269,7 @@ begin
                         and o.pipeline <= s.pipeline
                         and o.mode = 'full'
                         and o.state in ('queued', 'running', 'committing')
+                        and o.sequence > 0
                     order by o.pipeline desc, o.sequence desc
                     limit 1
                 )
