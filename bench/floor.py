@@ -1,5 +1,6 @@
 """What Postgres alone gives for the statements that requests come down to, by pgbench."""
 
+# The bare insert: a row of `runs` with its indexes and constraints, on the disk; no key is looked up, no partition is named or reserved.
 INSERT = """
 insert into runs (
     id, principal, idempotency_key, pipeline, mode, asked, fingerprint, accepted_with, definition, state, sequence, due_at,
@@ -10,11 +11,12 @@ insert into runs (
 );
 """
 
-# As few statements as can make a submission of a month: the key is looked up, its pipeline shared, the run queued.
+# As few statements as can make a submission of a month: the key is looked up, its pipeline shared, the run queued. The key that is looked up is made
+# once: a function of chance in the condition would be called for every row.
 SUBMISSION = """
 \\set month random(1, 100000)
 begin;
-select id from runs where principal = 'pgbench' and idempotency_key = gen_random_uuid()::text;
+select id from runs where principal = 'pgbench' and idempotency_key = (select gen_random_uuid()::text);
 select pg_advisory_xact_lock_shared(hashtextextended('refrain/{pipeline}', 0));
 with accepted as (
     insert into runs (

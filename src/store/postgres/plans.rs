@@ -2,8 +2,8 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod asked;
+mod kept;
 mod look;
-mod within;
 
 use super::sql::STATEMENTS;
 use super::{PostgresOptions, PostgresStore};
@@ -23,25 +23,52 @@ const FILLS_A_PAGE: [&str; 4] = ["list", "list_in_state", "list_of_pipeline", "l
 
 #[tokio::test]
 async fn no_statement_reads_or_sorts_a_table() {
-    let admin = std::env::var("REFRAIN_TEST_DATABASE_URL")
-        .unwrap_or_else(|_| panic!("REFRAIN_TEST_DATABASE_URL is not set; `./test` sets it"));
-    let name = format!("refrain_{}", uuid::Uuid::new_v4().simple());
-    let mut server = PgConnection::connect(&admin).await.unwrap();
-    run(&mut server, format!("create database {name} template template0 encoding 'UTF8'")).await;
-
-    let (cluster, _) = admin.rsplit_once('/').unwrap();
-    let url = format!("{cluster}/{name}");
-    PostgresStore::connect(&url.as_str().into(), PostgresOptions::default()).await.unwrap().migrate().await.unwrap();
-    let options = PgConnectOptions::from_str(&url).unwrap();
-    let mut connection = PgConnection::connect_with(&options).await.unwrap();
-    run(&mut connection, many_rows(include_str!("../plans/numbers_postgres.sql"))).await;
-    run(&mut connection, "drop table numbers; analyze".to_owned()).await;
-
-    let mut wrong = judged(&mut connection).await;
-    wrong.extend(within::judged(&mut connection).await);
+    let database = Database::create().await;
+    let mut connection = database.connect().await;
+    database.fill().await;
+    let wrong = judged(&mut connection).await;
     connection.close().await.unwrap();
-    run(&mut server, format!("drop database {name} with (force)")).await;
+    database.drop().await;
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// A database of its own, with the schema.
+struct Database {
+    admin: String,
+    name: String,
+    options: PgConnectOptions,
+}
+
+impl Database {
+    async fn create() -> Self {
+        let admin = std::env::var("REFRAIN_TEST_DATABASE_URL")
+            .unwrap_or_else(|_| panic!("REFRAIN_TEST_DATABASE_URL is not set; `./test` sets it"));
+        let name = format!("refrain_{}", uuid::Uuid::new_v4().simple());
+        let mut server = PgConnection::connect(&admin).await.unwrap();
+        run(&mut server, format!("create database {name} template template0 encoding 'UTF8'")).await;
+        let (cluster, _) = admin.rsplit_once('/').unwrap();
+        let url = format!("{cluster}/{name}");
+        let store = PostgresStore::connect(&url.as_str().into(), PostgresOptions::default()).await.unwrap();
+        store.migrate().await.unwrap();
+        Self { options: PgConnectOptions::from_str(&url).unwrap(), admin, name }
+    }
+
+    async fn connect(&self) -> PgConnection {
+        PgConnection::connect_with(&self.options).await.unwrap()
+    }
+
+    /// Many rows of everything.
+    async fn fill(&self) {
+        let mut connection = self.connect().await;
+        run(&mut connection, many_rows(include_str!("../plans/numbers_postgres.sql"))).await;
+        run(&mut connection, "drop table numbers; analyze".to_owned()).await;
+        connection.close().await.unwrap();
+    }
+
+    async fn drop(self) {
+        let mut server = PgConnection::connect(&self.admin).await.unwrap();
+        run(&mut server, format!("drop database {} with (force)", self.name)).await;
+    }
 }
 
 /// Those that are a transaction by themselves: their plans are made once, for whatever values.

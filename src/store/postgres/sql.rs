@@ -38,10 +38,12 @@ macro_rules! list {
     };
 }
 
-/// Runs are accepted: see the migrations that have the functions. 1 list of runs, 2 most queued runs of one principal or null. Answers in the
-/// order of the list.
+/// Runs are accepted: see the migration that has the function. 1 list of definitions, 2 how many runs there are of each principal, 3 list of runs,
+/// 4 most queued runs of one principal or null. Answers in the order of the list.
 pub(super) const ACCEPT_RUNS: &str = r"
-    select result, new_sequence, new_due_at, new_created_at from accept_runs($1::json, $2) order by place";
+    select result, new_sequence, new_due_at, new_created_at
+    from accept_together($1::json, $2::json, $3::json, $4)
+    order by place";
 
 pub(in crate::store) const STATEMENTS: Statements = Statements {
     oldest_schema: r"select oldest_schema from meta",

@@ -4,8 +4,8 @@ use super::attempt::queued_again;
 use super::{due, lock, read, save};
 use crate::partition::PartitionKey;
 use crate::run::{
-    Asked, DefinitionHash, IdempotencyKey, Mode, OnOverlap, Principal, RowCounts, Run, RunId, RunPartition, State,
-    Unmet,
+    Asked, AskedPartitions, Audience, DefinitionHash, Fingerprint, IdempotencyKey, Labels, Mode, OnOverlap, Principal,
+    RowCounts, Run, RunId, RunPartition, State, Unmet,
 };
 use crate::store::tx::{Row, Tx, json, unreadable, values};
 use crate::store::{Cancelled, Change, NewRun, Retried, StoreError, StoreResult, StoredDefinition, Submitted, rows};
@@ -101,7 +101,7 @@ impl NewRun {
     }
 }
 
-/// A plain run as the statement takes it apart. Documents go in as text within the text, so that they are stored to the letter.
+/// A plain run as the statement takes it apart. Documents are stored to the letter.
 #[derive(Serialize)]
 struct Plain<'a> {
     id: RunId,
@@ -109,41 +109,56 @@ struct Plain<'a> {
     key: &'a IdempotencyKey,
     pipeline: &'a str,
     mode: &'static str,
-    asked: String,
-    fingerprint: String,
+    asked: &'a Asked,
+    fingerprint: Fingerprint,
     definition: &'a DefinitionHash,
-    definition_text: &'a str,
     priority: i32,
     not_before: Option<DateTime<Utc>>,
-    audience: Option<String>,
-    labels: String,
-    scope: String,
+    audience: Option<&'a Audience>,
+    labels: &'a Labels,
+    scope: &'a AskedPartitions,
 }
 
-fn plain(run: &NewRun) -> StoreResult<Plain<'_>> {
+fn plain(run: &NewRun) -> Plain<'_> {
     let asked = &run.asked;
-    Ok(Plain {
+    Plain {
         id: run.id,
         principal: &run.principal,
         key: &run.idempotency_key,
         pipeline: &asked.pipeline,
         mode: rows::mode_name(asked.mode),
-        asked: json(asked)?,
-        fingerprint: asked.fingerprint().0,
+        asked,
+        fingerprint: asked.fingerprint(),
         definition: &run.definition.hash,
-        definition_text: &run.definition.text,
         priority: asked.priority,
         not_before: asked.not_before,
-        audience: audience(run)?,
-        labels: json(&asked.labels)?,
-        scope: json(&asked.partitions.0)?,
-    })
+        audience: (!run.audience.is_nobody()).then_some(&run.audience),
+        labels: &asked.labels,
+        scope: &asked.partitions,
+    }
+}
+
+/// A definition as the statement takes it apart.
+#[derive(Serialize)]
+struct AskedWith<'a> {
+    hash: &'a DefinitionHash,
+    pipeline: &'a str,
+    text: &'a str,
 }
 
 /// [`submit`] of each of them, which must all be plain, by one statement.
 pub(super) async fn at_once(tx: &mut Tx, statement: &'static str, runs: &[&NewRun]) -> StoreResult<Vec<Submitted>> {
-    let plain = runs.iter().map(|run| plain(run)).collect::<StoreResult<Vec<_>>>()?;
-    let answers = tx.rows(statement, values![json(&plain)?, tx.max_queued_runs.map(i64::from)]).await?;
+    let plain: Vec<Plain<'_>> = runs.iter().map(|run| plain(run)).collect();
+    let (mut definitions, mut principals) = (BTreeMap::new(), BTreeMap::new());
+    for run in runs {
+        let (pipeline, StoredDefinition { hash, text, .. }) = (run.asked.pipeline.as_str(), &run.definition);
+        definitions.insert((pipeline, hash), AskedWith { hash, pipeline, text });
+        *principals.entry(run.principal.0.as_str()).or_insert(0_u32) += 1;
+    }
+    let definitions: Vec<AskedWith<'_>> = definitions.into_values().collect();
+    let most_queued = tx.max_queued_runs.map(i64::from);
+    let values = values![json(&definitions)?, json(&principals)?, json(&plain)?, most_queued];
+    let answers = tx.rows(statement, values).await?;
     if answers.len() != runs.len() {
         return Err(StoreError::Refused(sqlx::Error::RowNotFound));
     }

@@ -79,6 +79,24 @@ impl World<'_> {
         }
     }
 
+    /// A few at once, some under keys that are known or come twice.
+    async fn submit_together(&mut self) {
+        let mut asked: Vec<NewRun> = (0..=self.dice.below(5)).map(|_| self.asked()).filter(NewRun::is_plain).collect();
+        let others: Vec<_> = asked.iter().map(|run| (run.principal.clone(), run.idempotency_key.clone())).collect();
+        for run in &mut asked {
+            match self.dice.below(6) {
+                0 => run.idempotency_key = refrain::run::IdempotencyKey::parse("run-1").unwrap(),
+                1 => (run.principal, run.idempotency_key) = others[self.dice.below(2) as usize % others.len()].clone(),
+                _ => {}
+            }
+        }
+        let answers = self.store().submit_together(&asked.iter().collect::<Vec<_>>()).await.unwrap();
+        self.runs.extend(answers.iter().filter_map(|answer| match answer {
+            Submitted::New(run) => Some(run.id),
+            _ => None,
+        }));
+    }
+
     /// The run whose turn it is, by the words of the promise alone.
     async fn next(&self) -> Option<RunId> {
         let now = self.bed.time();
@@ -213,7 +231,8 @@ pub(crate) async fn every_run_stands_behind_the_last_one_in_its_way(bed: &Bed) {
     for step in 0..STEPS {
         let action = world.dice.below(26);
         match action {
-            0..8 => world.submit().await,
+            0..5 => world.submit().await,
+            5..8 => world.submit_together().await,
             8..14 => world.claim().await,
             14..21 => world.end().await,
             21..23 => world.cancel_or_retry().await,
@@ -265,7 +284,15 @@ async fn come_and_go(store: &dyn RunStore, task: u64) {
             0..4 => {
                 let from = dice.below(3) as usize;
                 let keys = if dice.below(12) == 0 { &[][..] } else { &KEYS[from..from + 1 + dice.below(2) as usize] };
-                mine.push(submit(store, &request("trips", &format!("{task}/{n}"), keys)).await.id);
+                let asked = [
+                    request("trips", &format!("{task}/{n}"), keys),
+                    request("trips", &format!("{task}/{n}/too"), &KEYS[..1]),
+                    request("trips", &format!("shared/{n}"), &KEYS[2..3]),
+                ];
+                let asked: Vec<_> = asked.iter().take(1 + dice.below(3) as usize).collect();
+                let answers = store.submit_together(&asked).await.unwrap();
+                assert!(matches!(answers[0], Submitted::New(_)), "{answers:?}");
+                mine.push(asked[0].id);
             }
             4..6 => {
                 let Some(claimed) = store.claim(&claim_request()).await.unwrap() else { continue };
@@ -279,6 +306,49 @@ async fn come_and_go(store: &dyn RunStore, task: u64) {
             }
         }
     }
+}
+
+/// Behind whom a run stands, by their keys.
+async fn ahead_of(bed: &Bed, key: &str) -> Option<String> {
+    let ahead = "select o.idempotency_key from runs r join runs o on o.sequence = r.behind where r.idempotency_key";
+    bed.text(&format!("{ahead} = '{key}'")).await
+}
+
+pub(crate) async fn runs_that_come_together_stand_behind_each_other(bed: &Bed) {
+    let known = submitted(bed, "known", &KEYS[..1]).await;
+    claim(bed, known).await;
+    let asked = [
+        request("trips", "a", &KEYS[..1]),
+        request("trips", "b", &KEYS[..2]),
+        request("trips", "c", &[]),
+        request("trips", "d", &KEYS[1..2]),
+        request("trips", "e", &KEYS[1..3]),
+        request("zones", "f", &KEYS[..1]),
+        request("trips", "known", &KEYS[3..4]),
+        request("trips", "twice", &KEYS[2..3]),
+        request("trips", "twice", &KEYS[4..5]),
+        request("trips", "z", &KEYS[4..5]),
+    ];
+    let answers = bed.store.submit_together(&asked.iter().collect::<Vec<_>>()).await.unwrap();
+    let is_new: Vec<bool> = answers.iter().map(|answer| matches!(answer, Submitted::New(_))).collect();
+    assert_eq!(is_new, [true, true, true, true, true, true, false, true, false, true], "{answers:?}");
+    let ahead = [("a", "known"), ("b", "a"), ("c", "b"), ("d", "c"), ("e", "d"), ("f", ""), ("twice", "e"), ("z", "c")];
+    for (key, expected) in ahead {
+        assert_eq!(ahead_of(bed, key).await.unwrap_or_default(), expected, "of {key}");
+    }
+    assert_eq!(misplaced(bed).await, [0; 3]);
+}
+
+pub(crate) async fn a_run_whose_time_comes_stands_behind_who_was_there(bed: &Bed) {
+    let first = submitted(bed, "first", &KEYS[..1]).await;
+    claim(bed, first).await;
+    let mut later = request("trips", "later", &KEYS[..1]);
+    later.asked.not_before = Some(bed.now() + HOUR);
+    submit(&*bed.store, &later).await;
+    bed.pass(2 * HOUR).await;
+    submitted(bed, "last", &KEYS[..1]).await;
+    assert_eq!(ahead_of(bed, "later").await.as_deref(), Some("first"));
+    assert_eq!(ahead_of(bed, "last").await.as_deref(), Some("later"));
 }
 
 pub(crate) async fn who_stands_behind_a_run_that_has_ended_is_freed(bed: &Bed) {

@@ -8,6 +8,7 @@ mod ending;
 mod fencing;
 mod finishing;
 mod history;
+mod limit;
 mod make;
 mod merging;
 mod options;
@@ -119,6 +120,8 @@ conformance! {
     behind {
         every_run_stands_behind_the_last_one_in_its_way,
         nobody_is_stranded_however_many_come_and_go,
+        runs_that_come_together_stand_behind_each_other,
+        a_run_whose_time_comes_stands_behind_who_was_there,
         who_stands_behind_a_run_that_has_ended_is_freed,
         what_an_older_version_does_lets_others_go_too,
     }

@@ -3,12 +3,22 @@
 use super::bed::PostgresDatabase;
 use super::make::{claim_request, failed, request, submit};
 use refrain::store::{Claimed, Fenced, PostgresOptions, PostgresStore, RunStore};
+use rstest::rstest;
 use sqlx::{Connection, PgConnection};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// As a submission does, without its end.
 const SUBMIT_SECOND: &str = "begin;
+    select count(*) from accept_together('[]', '{\"default\": 1}', (
+        select json_build_array(json_build_object('id', gen_random_uuid(), 'principal', principal, 'key', 'second', 'pipeline', pipeline,
+            'mode', mode, 'asked', asked, 'fingerprint', fingerprint, 'definition', definition, 'priority', 0, 'labels', '{}'::json,
+            'scope', '[\"p=1\"]'::json))
+        from runs where idempotency_key = 'first'
+    ), null)";
+
+/// As one to a server of the version before does.
+const SUBMIT_SECOND_AS_BEFORE: &str = "begin;
     insert into runs (id, principal, idempotency_key, pipeline, mode, asked, fingerprint, accepted_with, definition, state, sequence,
         due_at, created_at)
     select gen_random_uuid(), principal, 'second', pipeline, mode, asked, fingerprint, accepted_with, definition, 'queued',
@@ -43,10 +53,13 @@ async fn second_begins(database: PostgresDatabase, store: Arc<PostgresStore>, ot
     database.drop().await;
 }
 
+#[rstest]
+#[case::now(SUBMIT_SECOND)]
+#[case::before(SUBMIT_SECOND_AS_BEFORE)]
 #[tokio::test(flavor = "multi_thread")]
-async fn an_end_waits_for_who_is_about_to_stand_behind_it() {
+async fn an_end_waits_for_who_is_about_to_stand_behind_it(#[case] submit_second: &'static str) {
     let (database, store, claimed, mut other) = held().await;
-    sqlx::raw_sql(SUBMIT_SECOND).execute(&mut other).await.unwrap();
+    sqlx::raw_sql(submit_second).execute(&mut other).await.unwrap();
     let ending = tokio::spawn({
         let store = Arc::clone(&store);
         async move { store.end_attempt(claimed.run.id, claimed.token, &failed()).await.unwrap() }
@@ -70,4 +83,29 @@ async fn who_comes_while_a_run_ends_does_not_wait_for_it() {
     assert!(store.claim(&claim_request()).await.unwrap().is_none(), "the first one has not ended yet");
     sqlx::raw_sql("commit").execute(&mut other).await.unwrap();
     second_begins(database, store, other).await;
+}
+
+/// So whoever has the pipeline for itself sees every number below those that come after it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_submission_waits_for_who_has_its_pipeline() {
+    let (database, store, _, mut other) = held().await;
+    let alone = "begin; select pg_advisory_xact_lock(hashtextextended('refrain/trips', 0))";
+    sqlx::raw_sql(alone).execute(&mut other).await.unwrap();
+    let elsewhere = request("zones", "elsewhere", &["p=1"]);
+    submit(&*store, &elsewhere).await;
+    let submitting = tokio::spawn({
+        let store = Arc::clone(&store);
+        async move { submit(&*store, &request("trips", "second", &["p=2"])).await }
+    });
+    let waits = "select exists (select 1 from pg_locks where locktype = 'advisory' and not granted and database = (
+        select oid from pg_database where datname = current_database()))";
+    while !sqlx::query_scalar::<_, bool>(waits).fetch_one(&mut other).await.unwrap() {
+        assert!(!submitting.is_finished(), "it did not wait");
+        tokio::task::yield_now().await;
+    }
+    sqlx::raw_sql("commit").execute(&mut other).await.unwrap();
+    submitting.await.unwrap();
+    other.close().await.unwrap();
+    drop(store);
+    database.drop().await;
 }

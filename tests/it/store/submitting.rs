@@ -227,6 +227,8 @@ pub(crate) async fn a_run_is_accepted_alike_by_one_statement_and_by_many(bed: &B
             let answer = submit(&*bed.store, &asked).await;
             let told = run(bed, asked.id).await;
             assert_eq!(answer, told);
+            let stored = bed.text(&format!("select asked from runs where id = '{}'", asked.id)).await.unwrap();
+            assert_eq!(stored, serde_json::to_string(&asked.asked).unwrap(), "to the letter");
             assert_eq!(told.sequence < 0, not_before.is_some_and(|time| time > told.created_at), "{told:?}");
             assert_eq!(told.due_at, not_before.map_or(told.created_at, |time| time.max(told.created_at)));
             let mut rows = Vec::new();

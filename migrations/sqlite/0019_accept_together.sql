@@ -1,0 +1,2 @@
+-- Nothing: a transaction has the whole file, whom a run stands behind is found by indexes that are named, and what is queued is counted without a plan
+-- that could be another.

@@ -1,0 +1,112 @@
+//! What functions of the database look up: their plans are kept, and were made while there was next to nothing.
+
+use super::{Database, many_rows, run};
+use rstest::rstest;
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
+
+/// So many rows and entries of indexes at the most, however many there are: those whose time has come, of other pipelines, are passed over.
+const MOST_READ: i64 = 2_000;
+
+/// Five submissions, as a list of JSON, to a pipeline and to the partition of it for which most runs wait; documents are texts for a server of the
+/// version before.
+fn submissions(documents: &str) -> String {
+    format!(
+        "(select json_agg(json_build_object('id', gen_random_uuid(), 'principal', 'principal-1', 'key', gen_random_uuid(), 'pipeline', 'pipeline-1',
+            'mode', 'overwrite', 'asked', '{{}}'::{documents}, 'fingerprint', 'f', 'definition', 'few', 'definition_text', 'text',
+            'priority', 0, 'labels', '{{}}'::{documents}, 'scope', (select json_agg(distinct partition)::{documents} from (
+                values ('at=1'), ('at=' || n), ('at=2499')
+            ) as named(partition))))
+        from generate_series(1, 5) as n)"
+    )
+}
+
+/// A run and what it reserves, as a server of the version before writes it.
+fn older(mode: &str) -> String {
+    format!(
+        "with new as (
+            insert into runs (id, principal, idempotency_key, pipeline, mode, asked, fingerprint, accepted_with, definition, state, sequence,
+                due_at, created_at)
+            values (gen_random_uuid(), 'principal-1', 'older', 'pipeline-1', '{mode}', '{{}}', 'f', 'few', 'few', 'queued',
+                nextval('run_sequence'), now(), now())
+            returning id, sequence
+        )
+        insert into reservations (pipeline, partition, sequence, run_id)
+        select 'pipeline-1', 'at=2499', sequence, id from new where '{mode}' = 'overwrite'"
+    )
+}
+
+/// What is looked up, by name.
+fn looks() -> Vec<(&'static str, String)> {
+    let definition = r#"[{"hash": "few", "pipeline": "pipeline-1", "text": "text"}]"#;
+    let principals = r#"{"principal-1": 5}"#;
+    vec![
+        (
+            "submissions",
+            format!("select * from accept_together('{definition}', '{principals}', {}, null)", submissions("json")),
+        ),
+        (
+            "submissions to a server of the version before",
+            format!("select * from accept_runs({}, null)", submissions("text")),
+        ),
+        ("a run of the version before", older("overwrite")),
+        ("a full run", older("full")),
+        (
+            "a run ends",
+            "update runs set state = 'cancelled', ended_at = now() where principal = 'principal-1' and idempotency_key = 'key-49008'".to_owned(),
+        ),
+        ("keys", r#"select runs_under_keys('[["principal-1", "key-1"], ["principal-1", "none"]]')"#.to_owned()),
+        ("definitions of a table", "select definitions_of_table('pipeline-1')".to_owned()),
+        ("whose time has come", "select number_due_runs('{pipeline-0,pipeline-1}', '2000-01-01')".to_owned()),
+    ]
+}
+
+#[rstest]
+#[case::that_is_new("select 1")]
+#[case::that_was_looked_at("vacuum analyze")]
+#[case::that_has_a_few_runs("a few")]
+#[tokio::test]
+async fn plans_that_were_made_over_next_to_nothing_read_little_of_much(#[case] before: &str) {
+    let database = Database::create().await;
+    let mut connection = database.connect().await;
+    run(&mut connection, "insert into definitions values ('few', 'pipeline-1', 'text', now())".to_owned()).await;
+    run(&mut connection, "select setval('run_sequence', 100000000)".to_owned()).await;
+    if before == "a few" {
+        run(&mut connection, looks()[0].1.clone()).await;
+        run(&mut connection, "analyze".to_owned()).await;
+    } else {
+        run(&mut connection, before.to_owned()).await;
+    }
+    // A plan is kept from the sixth time on, where nothing says from when.
+    for _ in 0..7 {
+        for (_, look) in looks() {
+            read_by(&mut connection, &look).await;
+        }
+    }
+    // Without statistics, which would make the plans anew.
+    let mut other = database.connect().await;
+    run(&mut other, "delete from reservations".to_owned()).await;
+    run(&mut other, many_rows(include_str!("../../plans/numbers_postgres.sql"))).await;
+    other.close().await.unwrap();
+    let mut read_too_much = Vec::new();
+    for (name, look) in looks() {
+        let read = read_by(&mut connection, &look).await;
+        if read > MOST_READ {
+            read_too_much.push((name, read));
+        }
+    }
+    connection.close().await.unwrap();
+    database.drop().await;
+    assert!(read_too_much.is_empty(), "expected at most {MOST_READ}: {read_too_much:?}");
+}
+
+/// How many rows and entries of indexes a statement reads, whose writes are undone.
+async fn read_by(connection: &mut PgConnection, statement: &str) -> i64 {
+    let read = "select coalesce(sum(pg_stat_get_xact_tuples_returned(oid)), 0)::bigint from pg_class
+        where relkind in ('r', 'i') and relnamespace = 'public'::regnamespace";
+    let mut transaction = connection.begin().await.unwrap();
+    let before: i64 = sqlx::query_scalar(read).fetch_one(&mut *transaction).await.unwrap();
+    sqlx::raw_sql(AssertSqlSafe(statement.to_owned())).execute(&mut *transaction).await.unwrap();
+    let after: i64 = sqlx::query_scalar(read).fetch_one(&mut *transaction).await.unwrap();
+    transaction.rollback().await.unwrap();
+    after - before
+}
