@@ -3,6 +3,17 @@
 use super::Misfit;
 use crate::pipeline::DataType;
 
+/// The powers of ten that have a place in 128 bits.
+const POWERS_OF_TEN: [u128; 39] = {
+    let mut powers = [1; 39];
+    let mut at = 1;
+    while at < powers.len() {
+        powers[at] = powers[at - 1] * 10;
+        at += 1;
+    }
+    powers
+};
+
 /// No type has digits so far from the point.
 const MAX_EXPONENT: i64 = 10_000;
 
@@ -45,8 +56,8 @@ pub fn decimal(text: &str, precision: u8, scale: u8) -> Result<i128, Misfit> {
     let away = if scaled.dropped < 5 { 0 } else { scaled.sign };
     // 38 digits and one more are below the bounds of 128 bits.
     let value = scaled.value.checked_add(away).ok_or(Misfit::OutOfRange)?;
-    let limit = 10u128.checked_pow(u32::from(precision)).ok_or(Misfit::OutOfRange)?;
-    if value.unsigned_abs() < limit { Ok(value) } else { Err(Misfit::OutOfRange) }
+    let limit = POWERS_OF_TEN.get(usize::from(precision)).ok_or(Misfit::OutOfRange)?;
+    if value.unsigned_abs() < *limit { Ok(value) } else { Err(Misfit::OutOfRange) }
 }
 
 /// The nearest double; `inf` and `nan` are doubles, a number beyond their range is none.
