@@ -85,6 +85,10 @@ impl AllowedHosts {
         if text.len() > MAX_URL {
             return refused(format!("found {} characters, expected at most {MAX_URL}", text.len()));
         }
+        // A URL would be read without some of them, and not every database takes NUL.
+        if text.contains(char::is_control) {
+            return refused("found a control character, expected none".to_owned());
+        }
         // What is not a URL may be a password, so it is not repeated.
         let Ok(url) = Url::parse(text) else {
             return refused("found no URL, expected one such as https://host/path".to_owned());

@@ -32,6 +32,8 @@ fn with(webhook: &str) -> Value {
 #[case::user("https://u:hunter2@hooks.example.org/")]
 #[case::no_url("hooks.example.org/hunter2")]
 #[case::file("file:///etc/passwd")]
+#[case::nul("https://hooks.example.org/hunter2\0")]
+#[case::line_break("https://hooks.example.org/\nhunter2")]
 #[tokio::test]
 async fn a_webhook_that_may_not_be_told_is_refused(#[case] url: &str) {
     let app = app(&[]).await;
