@@ -475,7 +475,7 @@ const LAST_WORD: Duration = Duration::from_secs(5);
 
 /// Until a run may be claimable.
 async fn queue_changed(changes: &mut broadcast::Receiver<Change>) {
-    while let Ok(Change::Run(_)) = changes.recv().await {}
+    while let Ok(Change::Run(_) | Change::Held(_)) = changes.recv().await {}
 }
 
 /// Only a version that is stricter than the one that accepted it gets here.

@@ -284,7 +284,7 @@ async fn changed(changes: &mut broadcast::Receiver<Change>) {
     loop {
         match changes.recv().await {
             Ok(Change::Run(_)) | Err(broadcast::error::RecvError::Lagged(_)) => return,
-            Ok(Change::Queue) => {}
+            Ok(Change::Held(_) | Change::Queue) => {}
             Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
         }
     }

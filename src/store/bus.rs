@@ -31,21 +31,31 @@ impl Bus {
     /// wake-up polls.
     pub(super) fn tell(&self, change: Change) {
         if let Some(others) = &self.others {
-            let _ = others.try_send(self.payload(&change));
+            let _ = self.payload(&change).map(|payload| others.try_send(payload));
         }
         let _ = self.local.send(change);
     }
 
-    /// A change as the payload of a notification.
-    pub(super) fn payload(&self, change: &Change) -> String {
+    /// A change as the payload of a notification; none where others take it from another one.
+    fn payload(&self, change: &Change) -> Option<String> {
         match change {
-            Change::Run(id) => format!("{} run {id}", self.origin),
-            Change::Queue => format!("{} queue", self.origin),
+            Change::Run(id) => Some(format!("{} run {id}", self.origin)),
+            Change::Held(_) => None,
+            Change::Queue => Some(format!("{} queue", self.origin)),
         }
     }
 
+    /// Tells this process's waiters what another process tells of. That one holds no run that is held here.
+    pub(super) fn hear(&self, payload: &str) {
+        let Some(change) = self.heard(payload) else { return };
+        if let Change::Run(id) = change {
+            let _ = self.local.send(Change::Held(id));
+        }
+        let _ = self.local.send(change);
+    }
+
     /// The change in another process's payload; none in one's own and in what this version cannot read.
-    pub(super) fn heard(&self, payload: &str) -> Option<Change> {
+    fn heard(&self, payload: &str) -> Option<Change> {
         let (origin, change) = payload.split_once(' ')?;
         if Uuid::parse_str(origin).ok()? == self.origin {
             return None;
@@ -60,15 +70,26 @@ impl Bus {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
     #[test]
     fn others_are_heard_and_oneself_is_not() {
         let (mine, other) = (Bus::new(), Bus::new());
-        for change in [Change::Queue, Change::Run(RunId::new())] {
-            assert_eq!(other.heard(&mine.payload(&change)), Some(change.clone()));
-            assert_eq!(mine.heard(&mine.payload(&change)), None);
+        let id = RunId::new();
+        let heard = |bus: &Bus, payload: &str| {
+            let mut changes = bus.local.subscribe();
+            bus.hear(payload);
+            std::iter::from_fn(|| changes.try_recv().ok()).collect::<Vec<_>>()
+        };
+        for (change, told) in
+            [(Change::Queue, vec![Change::Queue]), (Change::Run(id), vec![Change::Held(id), Change::Run(id)])]
+        {
+            let payload = mine.payload(&change).unwrap();
+            assert_eq!(heard(&other, &payload), told);
+            assert_eq!(heard(&mine, &payload), []);
         }
-        assert_eq!(mine.heard("gibberish"), None);
+        assert_eq!(mine.payload(&Change::Held(id)), None);
+        assert_eq!(heard(&mine, "gibberish"), []);
     }
 }

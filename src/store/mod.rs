@@ -295,6 +295,8 @@ pub enum Retried {
 pub enum Change {
     /// This run changed its state.
     Run(RunId),
+    /// Somebody else than who holds this run has changed it, and may have asked to cancel it or taken it over: its holder is to ask.
+    Held(RunId),
     /// A run may be claimable.
     Queue,
 }

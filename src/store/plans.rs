@@ -9,11 +9,16 @@ use std::collections::BTreeMap;
 /// A statement, and the index by which it would go through the messages of whoever has a backlog. Servers of the version before do.
 pub(super) const WALKS_A_BACKLOG: (&str, &str) = ("outbox.claim_message", "outbox_due");
 
+/// How many runs there are. The last tenth of them waits, 10,000 at the most.
+pub(super) fn rows() -> u64 {
+    std::env::var("REFRAIN_TEST_PLAN_ROWS").map_or(50_000, |rows| rows.parse().unwrap())
+}
+
 /// Where the rows come from, in one dialect; then the rest, which both databases read.
 pub(super) fn many_rows(numbers: &str) -> String {
-    let rows = std::env::var("REFRAIN_TEST_PLAN_ROWS").unwrap_or("50000".to_owned());
-    let queued = (rows.parse::<u64>().unwrap() / 10).min(10_000).to_string();
-    [&numbers.replace("{rows}", &rows).replace("{queued}", &queued), include_str!("plans/many.sql")].concat()
+    let queued = (rows() / 10).min(10_000).to_string();
+    let numbers = numbers.replace("{rows}", &rows().to_string()).replace("{queued}", &queued);
+    [&numbers, include_str!("plans/many.sql")].concat()
 }
 
 /// Every statement by its name: the struct itself says which there are. Those of a struct in it have its name before theirs.

@@ -1,5 +1,6 @@
 //! The heartbeat of an attempt: it renews the lease, tells the progress, and stops the attempt when it must.
 
+use super::metrics;
 use crate::run::{ClaimToken, Pace, Progress, RunId};
 use crate::store::{Change, Renewal, RunStore};
 use chrono::Utc;
@@ -29,12 +30,13 @@ pub(super) struct Hold {
     pub(super) since: Instant,
 }
 
-/// A running heartbeat; it ends when this is dropped.
+/// A running heartbeat; it ends when this is dropped. A renewal that is under way then comes to its end, and nobody is told of it: to break
+/// one off would cost a connection to the database, and the next run the time to make another.
 pub(super) struct Heartbeat {
     /// Cancelled when the attempt must stop.
     pub(super) stop: CancellationToken,
     why: watch::Receiver<Option<Stop>>,
-    task: tokio::task::JoinHandle<()>,
+    over: CancellationToken,
 }
 
 impl Heartbeat {
@@ -47,21 +49,24 @@ impl Heartbeat {
         progress: watch::Receiver<Progress>,
         shutdown: CancellationToken,
     ) -> Self {
-        let stop = CancellationToken::new();
+        let (stop, over) = (CancellationToken::new(), CancellationToken::new());
         let (tell, why) = watch::channel(None);
         let Hold { id, token, lease, since } = hold;
-        let beat = Beat { changes, store, id, token, lease, since, progress, pace: Pace::default() };
+        let beat =
+            Beat { changes, store, id, token, lease, since, progress, pace: Pace::default(), over: over.clone() };
         let stopping = stop.clone();
         let beating = async move {
             let reason = tokio::select! {
                 reason = beat.run() => reason,
-                () = shutdown.cancelled() => Stop::Shutdown,
+                () = shutdown.cancelled() => Some(Stop::Shutdown),
             };
-            tell.send_replace(Some(reason));
-            stopping.cancel();
+            if reason.is_some() {
+                tell.send_replace(reason);
+                stopping.cancel();
+            }
         };
-        let task = tokio::spawn(beating.in_current_span());
-        Self { stop, why, task }
+        tokio::spawn(beating.in_current_span());
+        Self { stop, why, over }
     }
 
     /// Why the attempt was told to stop.
@@ -72,7 +77,7 @@ impl Heartbeat {
 
 impl Drop for Heartbeat {
     fn drop(&mut self) {
-        self.task.abort();
+        self.over.cancel();
     }
 }
 
@@ -85,6 +90,8 @@ struct Beat {
     since: Instant,
     progress: watch::Receiver<Progress>,
     pace: Pace,
+    /// The attempt is over.
+    over: CancellationToken,
 }
 
 impl Beat {
@@ -95,17 +102,22 @@ impl Beat {
     /// A renewal has a third of the lease, but not less than this, before another one is tried beside the lost answer.
     const LEAST_TRY: Duration = Duration::from_secs(1);
 
-    /// Renews until the attempt must stop.
+    /// Renews until the attempt must stop, or is over.
     ///
     /// Trust in the lease ends a lease after the last accepted renewal was *sent*, less a margin: however slowly the
     /// answer came, the database cannot have given the lease to another before that. It is a courtesy that saves work;
     /// what protects the table is the token and the publish lock.
-    async fn run(mut self) -> Stop {
+    async fn run(mut self) -> Option<Stop> {
         let margin = self.lease / 10;
         let mut trusted_until = self.since + self.lease - margin;
         let mut next = self.since + self.lease / 3;
         loop {
-            self.wait(next).await;
+            let over = self.over.clone();
+            tokio::select! {
+                biased;
+                () = over.cancelled() => return None,
+                () = self.wait(next) => {}
+            }
             let sent = Instant::now();
             let mut progress = self.progress.borrow_and_update().clone();
             progress.estimated_end = self.pace.estimate(&progress, Utc::now());
@@ -113,13 +125,20 @@ impl Beat {
             // Not all of it for one try: a network that is back leads to an answer by another connection only.
             let a_try = left.min(Self::LEAST_TRY.max(self.lease / 3));
             let renewal = self.store.renew(self.id, self.token, self.lease, &progress);
-            match tokio::time::timeout(a_try, renewal).await {
+            let answer = tokio::time::timeout(a_try, renewal).await;
+            if self.over.is_cancelled() {
+                return None;
+            }
+            match answer {
                 Ok(Ok(Renewal::Held)) => {
                     trusted_until = sent + self.lease - margin;
                     next = sent + self.lease / 3;
                 }
-                Ok(Ok(Renewal::CancelAsked)) => return Stop::CancelAsked,
-                Ok(Ok(Renewal::Lost)) => return Stop::LeaseLost,
+                Ok(Ok(Renewal::CancelAsked)) => return Some(Stop::CancelAsked),
+                Ok(Ok(Renewal::Lost)) => {
+                    metrics::renewal_refused();
+                    return Some(Stop::LeaseLost);
+                }
                 Ok(Err(error)) => {
                     tracing::warn!(%error, "the lease could not be renewed, trying again");
                     next = sent + Self::RETRY;
@@ -130,18 +149,18 @@ impl Beat {
                 }
             }
             if Instant::now() >= trusted_until {
-                return Stop::LeaseLost;
+                return Some(Stop::LeaseLost);
             }
         }
     }
 
-    /// Until the next renewal is due, there is progress to tell, or somebody changed the run (a cancellation).
+    /// Until the next renewal is due, there is progress to tell, or somebody else changed the run (a cancellation).
     async fn wait(&mut self, due: Instant) {
         let earliest = tokio::time::sleep(Self::PROGRESS_EVERY);
         let changed = async {
             loop {
                 match self.changes.recv().await {
-                    Ok(Change::Run(id)) if id == self.id => return,
+                    Ok(Change::Held(id)) if id == self.id => return,
                     Ok(_) => {}
                     // The cancellation may be among what was missed.
                     Err(broadcast::error::RecvError::Lagged(_)) => return,

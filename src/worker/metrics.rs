@@ -3,8 +3,8 @@
 use crate::engine::Report;
 use crate::run::{Decided, Outcome, Progress, Stage};
 use crate::telemetry::{
-    METRIC_ATTEMPT_SECONDS, METRIC_BYTES_WRITTEN, METRIC_LEASES_LOST, METRIC_PARTITIONS, METRIC_ROWS,
-    METRIC_ROWS_WRITTEN, METRIC_SOURCE_BYTES, METRIC_STAGE_SECONDS, past_span,
+    METRIC_ATTEMPT_SECONDS, METRIC_BYTES_WRITTEN, METRIC_LEASES_LOST, METRIC_PARTITIONS, METRIC_REFUSED_STEPS,
+    METRIC_ROWS, METRIC_ROWS_WRITTEN, METRIC_SOURCE_BYTES, METRIC_STAGE_SECONDS, past_span,
 };
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::watch;
@@ -28,6 +28,11 @@ pub const DOING: [&str; 7] = [
 
 /// What becomes of rows.
 pub const ROWS: [&str; 4] = ["in_scope", "out_of_scope", "filtered", "rejected"];
+
+/// A renewal was refused to an attempt that has not ended.
+pub(super) fn renewal_refused() {
+    metrics::counter!(METRIC_REFUSED_STEPS, "step" => "renew").increment(1);
+}
 
 /// Takes the time of a stage, and runs it in a span of its own.
 macro_rules! timed {

@@ -236,7 +236,7 @@ impl Looking {
                 }
                 is_watched
             }
-            Ok(Change::Queue) => false,
+            Ok(Change::Held(_) | Change::Queue) => false,
             // Among what was missed may be any of them. (The store tells for as long as it is there, and it is there.) Only once a
             // second the task may find that it is over: whoever comes at that moment starts another.
             Err(RecvError::Lagged(_) | RecvError::Closed) => {

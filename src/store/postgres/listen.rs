@@ -33,11 +33,7 @@ async fn listen(connect: &PgConnectOptions, bus: &Bus) -> StoreResult<()> {
     let _ = bus.local.send(Change::Queue);
     loop {
         match tokio::time::timeout(SILENCE, listener.try_recv()).await {
-            Ok(Ok(Some(heard))) => {
-                if let Some(change) = bus.heard(heard.payload()) {
-                    let _ = bus.local.send(change);
-                }
-            }
+            Ok(Ok(Some(heard))) => bus.hear(heard.payload()),
             Ok(Ok(None)) => return Ok(()),
             Ok(Err(error)) => return Err(error.into()),
             Err(_) => {

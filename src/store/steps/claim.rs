@@ -89,6 +89,7 @@ pub(super) async fn take_over_lost(
         head.end_attempt(&ended, now);
         close(tx, head.id, now, AttemptOutcome::Lost, None).await?;
         save(tx, &head).await?;
+        tx.announce(Change::Held(head.id));
         if head.state == State::Queued {
             queued_again(tx, AttemptOutcome::Lost.as_str());
         }
@@ -111,6 +112,7 @@ pub(super) async fn resume(
     }
     close(tx, head.id, now, AttemptOutcome::Lost, None).await?;
     head.resume(request.token, now, request.lease);
+    tx.announce(Change::Held(head.id));
     hand_over(tx, &head, request, now).await.map(Some)
 }
 

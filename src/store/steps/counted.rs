@@ -1,7 +1,7 @@
 //! What metrics say of the steps.
 
 use super::Access;
-use crate::store::{Begun, Fenced, Renewal, StoreError, StoreResult};
+use crate::store::{Begun, Fenced, StoreError, StoreResult};
 use crate::telemetry::{METRIC_CONFLICTS, METRIC_DATABASE_FAILURES, METRIC_REFUSED_STEPS, METRIC_TRANSACTION_SECONDS};
 use std::time::Instant;
 
@@ -36,11 +36,6 @@ fn name(access: Access) -> &'static str {
         Access::Read => "read",
         Access::Write => "write",
     }
-}
-
-pub(super) fn renewal(answer: StoreResult<Renewal>) -> StoreResult<Renewal> {
-    refused("renew", matches!(answer, Ok(Renewal::Lost)));
-    answer
 }
 
 pub(super) fn begun(answer: StoreResult<Begun>) -> StoreResult<Begun> {

@@ -189,7 +189,7 @@ impl<D: Database> RunStore for D {
     }
 
     async fn renew(&self, id: RunId, token: ClaimToken, lease: Duration, progress: &Progress) -> StoreResult<Renewal> {
-        counted::renewal(step!(self, Write, |tx| attempt::renew(tx, id, token, lease, progress)))
+        step!(self, Write, |tx| attempt::renew(tx, id, token, lease, progress))
     }
 
     async fn begin_commit(&self, id: RunId, token: ClaimToken, decision: &Decision) -> StoreResult<Begun> {

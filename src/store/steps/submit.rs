@@ -266,6 +266,7 @@ pub(super) async fn cancel(tx: &mut Tx, id: RunId) -> StoreResult<Cancelled> {
     let answer = head.cancel(tx.now().await?);
     if head != before {
         save(tx, &head).await?;
+        tx.announce(Change::Held(id));
     }
     if head.state != before.state {
         tx.announce(Change::Queue);

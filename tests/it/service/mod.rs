@@ -6,6 +6,7 @@ mod backup;
 mod bad_input;
 mod cancel;
 mod cli;
+mod connections;
 mod crash;
 mod data;
 mod database;

@@ -236,5 +236,6 @@ conformance! {
         rows_kept_apart_stay_while_a_record_names_them,
         the_queue_is_counted,
         changes_are_told_to_every_server,
+        a_holder_hears_of_what_others_do,
     }
 }

@@ -5,9 +5,11 @@ use super::make::{
     LEASE, claim, content, decide, decided, definition, ended, fail, failed, finish, key, publish, quarantine, request,
     run, submit, submitted,
 };
-use refrain::run::{AttemptOutcome, ClaimToken, Outcome, Part, QuarantineFile, RunId, State, TableSum, Totals};
+use refrain::run::{
+    AttemptOutcome, ClaimToken, Outcome, Part, Progress, QuarantineFile, RunId, Stage, State, TableSum, Totals,
+};
 use refrain::store::{
-    Change, Ended, Fenced, Glance, Listing, PartitionFilter, QueueDepth, Retried, RunFilter, StagingVerdict,
+    Change, Ended, Fenced, Glance, Listing, PartitionFilter, QueueDepth, Renewal, Retried, RunFilter, StagingVerdict,
 };
 use std::time::Duration;
 use tokio::sync::broadcast;
@@ -284,8 +286,9 @@ pub(crate) async fn changes_are_told_to_every_server(bed: &Bed) {
         }
     };
     let _ = bed.store.cancel(id).await.unwrap();
-    heard(&mut here, Change::Run(id)).await;
-    heard(&mut there, Change::Run(id)).await;
+    for changes in [&mut here, &mut there] {
+        heard(changes, Change::Held(id)).await;
+    }
     let stop = super::make::ended(refrain::run::AttemptOutcome::Cancelled, None, None);
     assert_eq!(bed.store.end_attempt(id, claimed.token, &stop).await.unwrap(), refrain::store::Fenced::Done);
     heard(&mut here, Change::Queue).await;
@@ -293,4 +296,24 @@ pub(crate) async fn changes_are_told_to_every_server(bed: &Bed) {
     let _ = bed.store.retry(id, None, &definition("trips", 1)).await.unwrap();
     heard(&mut here, Change::Queue).await;
     heard(&mut there, Change::Queue).await;
+}
+
+pub(crate) async fn a_holder_hears_of_what_others_do(bed: &Bed) {
+    let mut changes = bed.store.changes();
+    let mut told = || std::iter::from_fn(|| changes.try_recv().ok()).collect::<Vec<_>>();
+    let id = submitted(bed, "a", &["month=2024-01"]).await;
+    let progress = Progress::at(Stage::Claimed);
+    for decides in [false, true] {
+        let claimed = claim(bed, id).await;
+        assert_eq!(bed.store.renew(id, claimed.token, LEASE, &progress).await.unwrap(), Renewal::Held);
+        if decides {
+            decide(bed, &claimed, vec![decided("month=2024-01", Outcome::Created, 1)]).await;
+        }
+        let of_its_own = told();
+        assert!(of_its_own.contains(&Change::Run(id)) && !of_its_own.contains(&Change::Held(id)), "{of_its_own:?}");
+        bed.pass(Duration::from_secs(3600)).await;
+        let _ = super::make::try_claim(bed).await;
+        assert!(told().contains(&Change::Held(id)), "it is not told that its lease is over");
+        bed.pass(Duration::from_secs(60)).await;
+    }
 }

@@ -1,20 +1,27 @@
 //! What functions of the database look up: their plans are kept, and were made while there was next to nothing.
 
 use super::{Database, many_rows, run};
+use crate::store::plans::rows;
 use rstest::rstest;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 /// So many rows and entries of indexes at the most, however many there are: those whose time has come, of other pipelines, are passed over.
 const MOST_READ: i64 = 2_000;
 
+/// That of the last runs, which all wait.
+fn last_partition() -> String {
+    format!("at={}", (rows() - 1) / 20)
+}
+
 /// Five submissions, as a list of JSON, to a pipeline and to the partition of it for which most runs wait; documents are texts for a server of the
 /// version before.
 fn submissions(documents: &str) -> String {
+    let last = last_partition();
     format!(
         "(select json_agg(json_build_object('id', gen_random_uuid(), 'principal', 'principal-1', 'key', gen_random_uuid(), 'pipeline', 'pipeline-1',
             'mode', 'overwrite', 'asked', '{{}}'::{documents}, 'fingerprint', 'f', 'definition', 'few', 'definition_text', 'text',
             'priority', 0, 'labels', '{{}}'::{documents}, 'scope', (select json_agg(distinct partition)::{documents} from (
-                values ('at=1'), ('at=' || n), ('at=2499')
+                values ('at=1'), ('at=' || n), ('{last}')
             ) as named(partition))))
         from generate_series(1, 5) as n)"
     )
@@ -22,6 +29,7 @@ fn submissions(documents: &str) -> String {
 
 /// A run and what it reserves, as a server of the version before writes it.
 fn older(mode: &str) -> String {
+    let last = last_partition();
     format!(
         "with new as (
             insert into runs (id, principal, idempotency_key, pipeline, mode, asked, fingerprint, accepted_with, definition, state, sequence,
@@ -31,7 +39,7 @@ fn older(mode: &str) -> String {
             returning id, sequence
         )
         insert into reservations (pipeline, partition, sequence, run_id)
-        select 'pipeline-1', 'at=2499', sequence, id from new where '{mode}' = 'overwrite'"
+        select 'pipeline-1', '{last}', sequence, id from new where '{mode}' = 'overwrite'"
     )
 }
 
@@ -52,8 +60,7 @@ fn looks() -> Vec<(&'static str, String)> {
         ("a full run", older("full")),
         (
             "a run ends",
-            "update runs set state = 'cancelled', ended_at = now() where id = '018bd2d1-3580-7000-8000-00000000bf70'"
-                .to_owned(),
+            format!("update runs set state = 'cancelled', ended_at = now() where sequence = {}", rows() - 992),
         ),
         ("keys", r#"select runs_under_keys('[["principal-1", "key-1"], ["principal-1", "none"]]')"#.to_owned()),
         ("definitions of a table", "select definitions_of_table('pipeline-1')".to_owned()),
