@@ -53,7 +53,7 @@ def cpu_seconds(pids):
 
 
 class MemoryWatch:
-    """The most memory of a process and of its children, each at its own peak, looked at every 5 ms."""
+    """The most memory of a process and of its children, each at its own peak, looked at every 5 ms, which takes processor time."""
 
     def __init__(self, pid):
         self.pid = pid
