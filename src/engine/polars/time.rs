@@ -94,8 +94,16 @@ struct Period {
 impl Period {
     #[inline]
     fn contains(&self, micros: i64) -> bool {
-        micros.wrapping_sub(self.within.start).cast_unsigned()
-            < self.within.end.wrapping_sub(self.within.start).cast_unsigned()
+        self.from_ends(micros) >= 0
+    }
+
+    /// Below 0 for a time that is not within; the bits of several can be put together. How far it is from the start and from the
+    /// end, of which one is below 0 where the other one wraps.
+    #[inline]
+    fn from_ends(&self, micros: i64) -> i64 {
+        let last = self.within.end.wrapping_sub(self.within.start).wrapping_sub(1);
+        let from_start = micros.wrapping_sub(self.within.start);
+        from_start | last.wrapping_sub(from_start)
     }
 }
 
@@ -107,7 +115,7 @@ fn map_periods(column: &pl::Int64Chunked, of: impl Fn(i64) -> Option<Period>) ->
     let mut last = Period { within: 0..0, is: 0 };
     let mut mapped = Vec::with_capacity(column.len());
     for block in column.downcast_iter().flat_map(|chunk| chunk.values().chunks(BLOCK)) {
-        if block.iter().fold(true, |all, value| all & last.contains(*value)) {
+        if block.iter().fold(0, |all, value| all | last.from_ends(*value)) >= 0 {
             mapped.resize(mapped.len() + block.len(), last.is);
             continue;
         }

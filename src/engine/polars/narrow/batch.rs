@@ -189,11 +189,18 @@ fn stretch_end(values: &[Words], first: usize, height: usize) -> usize {
     values.iter().fold(height, |end, column| match &column.valid {
         // Where one is null they are judged one by one.
         Some(_) => first + 1,
-        None => {
-            let values = &column.values()[first..end];
-            values.iter().position(|value| *value != values[0]).map_or(end, |length| first + length)
-        }
+        None => first + length_of_same(&column.values()[first..end]),
     })
+}
+
+/// How many values have the value of the first of them, one after the other.
+pub(super) fn length_of_same(values: &[i64]) -> usize {
+    /// So many are looked at together.
+    const BLOCK: usize = 32;
+    let Some(first) = values.first() else { return 0 };
+    let are_same = |block: &[i64]| block.iter().filter(|value| *value == first).count() == BLOCK;
+    let blocks = values.chunks_exact(BLOCK).take_while(|block| are_same(block)).count() * BLOCK;
+    blocks + values[blocks..].iter().take_while(|value| *value == first).count()
 }
 
 /// A partition that rows of a batch have, or none.

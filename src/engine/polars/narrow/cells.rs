@@ -2,7 +2,7 @@
 //! each key, and what its rows add up to lies in arrays by cell, without a look at a key. A batch of few cells has fewer groups than
 //! rows, so that the table is asked for each of its groups and not for each row.
 
-use super::batch::{Batch, Words};
+use super::batch::{Batch, Words, length_of_same};
 use super::table::Accumulator;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -110,15 +110,30 @@ impl Cells {
     /// Moves each row along one more side of the box, by its value of one more key.
     fn add_axis(&mut self, values: &[i64], runs: &[Range<usize>]) -> Option<()> {
         let most = MOST_CELLS.min(self.cells.len()) / self.count;
+        let stride = self.count as u32;
         let axis = match least_and_greatest(values, runs, most) {
             Some((least, greatest)) if least >= greatest => Axis::From(least, 1),
             Some((least, greatest)) => {
-                self.step(values, runs, |value| Some(value.wrapping_sub(least) as u32))?;
+                self.step(values, runs, |cells, values| {
+                    // There are fewer cells than a word holds: nothing is checked here, so that many rows are counted at once.
+                    let number = |value: &i64| value.wrapping_sub(least) as u32;
+                    let steps = values.iter().map(|value| number(value).wrapping_mul(stride));
+                    cells.iter_mut().zip(steps).for_each(|(cell, step)| *cell = cell.wrapping_add(step));
+                    Some(())
+                })?;
                 Axis::From(least, greatest.wrapping_sub(least) as usize + 1)
             }
             None => {
                 let mut listed = Listed { lookups: self.cells.len() / ROWS_FOR_A_LOOKUP, most, ..Listed::default() };
-                self.step(values, runs, |value| listed.number(value))?;
+                self.step(values, runs, |mut cells, mut values| {
+                    while let Some(value) = values.first() {
+                        let step = listed.number(*value)? * stride;
+                        let (same, others) = cells.split_at_mut_checked(length_of_same(values))?;
+                        same.iter_mut().for_each(|cell| *cell = cell.wrapping_add(step));
+                        (cells, values) = (others, values.get(same.len()..)?);
+                    }
+                    Some(())
+                })?;
                 Axis::Listed(listed.values)
             }
         };
@@ -127,19 +142,18 @@ impl Cells {
         Some(())
     }
 
+    /// Tells the cells of each run, and its values.
     #[inline]
     fn step(
         &mut self,
         values: &[i64],
         runs: &[Range<usize>],
-        mut number: impl FnMut(i64) -> Option<u32>,
+        mut step: impl FnMut(&mut [u32], &[i64]) -> Option<()>,
     ) -> Option<()> {
-        let (stride, mut start) = (self.count as u32, 0);
+        let mut start = 0;
         for run in runs {
             let cells = self.cells.get_mut(start..start + run.len())?;
-            for (cell, value) in cells.iter_mut().zip(values.get(run.clone())?) {
-                *cell += number(*value)? * stride;
-            }
+            step(cells, values.get(run.clone())?)?;
             start += run.len();
         }
         Some(())
@@ -152,32 +166,34 @@ impl Cells {
             Accumulator::Greatest => i64::MIN,
         };
         let mut values = vec![first; self.count];
-        let all = || self.cells.iter().zip(runs.iter().cloned().flatten());
         let of = column.values();
         if accumulator == Accumulator::Sum {
-            let largest = runs.iter().flat_map(|run| &of[run.clone()]).map(|value| value.unsigned_abs()).max();
-            let most = largest.unwrap_or(0).checked_mul(self.cells.len() as u64)?;
+            let most = largest(of, runs).checked_mul(self.cells.len() as u64)?;
             i64::try_from(most).ok()?;
         }
         let mut counts = None;
-        match accumulator {
-            Accumulator::Count => {
-                let counts = counts.insert(vec![0; self.count]);
-                all().for_each(|(cell, row)| counts[*cell as usize] += u32::from(of[row] != 0));
-            }
-            _ if column.has_nulls() => {
-                let counts = counts.insert(vec![0; self.count]);
-                for (cell, row) in all().filter(|(_, row)| column.is_valid(*row)) {
-                    counts[*cell as usize] += 1;
-                    accumulator.put(&mut values[*cell as usize], of[row]);
+        let mut cells = self.cells.as_slice();
+        for run in runs {
+            let (of_run, others) = cells.split_at_checked(run.len())?;
+            cells = others;
+            let rows = of_run.iter().map(|cell| *cell as usize).zip(of.get(run.clone())?);
+            match accumulator {
+                Accumulator::Count => {
+                    let counts = counts.get_or_insert_with(|| vec![0; self.count]);
+                    rows.for_each(|(cell, value)| counts[cell] += u32::from(*value != 0));
                 }
-            }
-            Accumulator::Sum => {
-                let rows = runs.iter().flat_map(|run| &of[run.clone()]);
-                self.cells.iter().zip(rows).for_each(|(cell, value)| values[*cell as usize] += value);
-            }
-            Accumulator::Least | Accumulator::Greatest => {
-                all().for_each(|(cell, row)| accumulator.put(&mut values[*cell as usize], of[row]));
+                _ if column.has_nulls() => {
+                    let counts = counts.get_or_insert_with(|| vec![0; self.count]);
+                    for ((cell, value), _) in rows.zip(run.clone()).filter(|(_, row)| column.is_valid(*row)) {
+                        counts[cell] += 1;
+                        accumulator.put(&mut values[cell], *value);
+                    }
+                }
+                // No sum is too large for a word.
+                Accumulator::Sum => rows.for_each(|(cell, value)| values[cell] = values[cell].wrapping_add(*value)),
+                Accumulator::Least | Accumulator::Greatest => {
+                    rows.for_each(|(cell, value)| accumulator.put(&mut values[cell], *value));
+                }
             }
         }
         Some(Added { counts, values })
@@ -189,6 +205,14 @@ impl Added {
         let count = self.counts.as_ref().map_or(rows, |counts| counts[cell]);
         (u64::from(count), i128::from(self.values[cell]), self.values[cell])
     }
+}
+
+/// As much as any of these values without its sign, or more: the bits of all of them, and one for those below zero.
+fn largest(values: &[i64], runs: &[Range<usize>]) -> u64 {
+    // -1 - x for one below zero.
+    let bits_of = |values: &[i64]| values.iter().fold(0, |bits, value| bits | (value ^ (value >> 63)));
+    let bits = runs.iter().filter_map(|run| values.get(run.clone())).fold(0, |bits, values| bits | bits_of(values));
+    bits.unsigned_abs() + 1
 }
 
 /// The least and the greatest of the values of these rows; none where they are `most` or more apart.
@@ -222,7 +246,6 @@ struct Listed {
 }
 
 impl Listed {
-    #[inline]
     fn number(&mut self, value: i64) -> Option<u32> {
         match self.last {
             Some((last, number)) if last == value => Some(number),
