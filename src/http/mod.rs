@@ -11,6 +11,7 @@ mod fair;
 mod gate;
 mod health;
 mod local;
+mod met;
 mod middleware;
 mod object;
 mod params;

@@ -1,23 +1,30 @@
 //! What is asked of the store so often that those who ask do so together.
 
+use super::met::Met;
 use super::together::{Answer, Bounds, Together};
 use crate::run::{IdempotencyKey, Principal, Run, RunId};
 use crate::store::{KnownKey, NewRun, RunStore, StoredDefinition, Submitted};
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Whole runs can be long, so there are few of them in memory.
 const OF_RUNS: Bounds = bounds(16);
 const OF_KEYS: Bounds = bounds(16);
 /// Those of one pipeline are asked for once, those of several one after the other.
 const OF_TABLES: Bounds = bounds(64);
-const OF_SUBMISSIONS: Bounds = bounds(64);
+/// One for many does not take much longer than one for few.
+const OF_SUBMISSIONS: Bounds =
+    Bounds { patience: Duration::from_millis(25), gathering: Duration::from_millis(5), ..bounds(64) };
+
+/// How old a look at a table may be that spares submissions one of their own. None of them depends on it: what counts is the look at
+/// the decision.
+const TABLE_AGE: Duration = Duration::from_millis(50);
 
 /// A look that takes longer than most holds up those who come for no longer than that.
 const fn bounds(questions: usize) -> Bounds {
-    Bounds { looks: 4, patience: Duration::from_millis(5), questions }
+    Bounds { looks: 4, patience: Duration::from_millis(5), questions, gathering: Duration::ZERO }
 }
 
 type Key = (Principal, IdempotencyKey);
@@ -27,6 +34,9 @@ pub(super) struct Questions {
     runs: Together<RunId, Option<Arc<Run>>>,
     keys: Together<Key, Option<Arc<KnownKey>>>,
     tables: Together<String, Arc<Vec<StoredDefinition>>>,
+    /// When tables were last looked at, and what was seen.
+    lately: Mutex<HashMap<String, (Instant, Arc<Vec<StoredDefinition>>)>>,
+    met: Met<Key>,
     submissions: Together<Arc<NewRun>, Submitted>,
 }
 
@@ -67,7 +77,7 @@ impl Questions {
             let store = Arc::clone(&of_submissions);
             async move { store.submit_together(&runs.iter().map(|run| &**run).collect::<Vec<_>>()).await }
         });
-        Self { runs, keys, tables, submissions }
+        Self { runs, keys, tables, lately: Mutex::default(), met: Met::default(), submissions }
     }
 
     /// The run of this id, if there is one.
@@ -80,9 +90,22 @@ impl Questions {
         self.keys.ask((principal.clone(), key.clone())).await
     }
 
-    /// The definitions that the entries of this table are right for.
+    /// Whether a principal's key was among the last ones that this was asked of.
+    pub(super) fn has_met(&self, principal: &Principal, key: &IdempotencyKey) -> bool {
+        self.met.note(&(principal.clone(), key.clone()))
+    }
+
+    /// The definitions that the entries of the table of a pipeline that there is are right for, now or [a moment ago](TABLE_AGE).
     pub(super) async fn table_definitions(&self, pipeline: &str) -> Answer<Arc<Vec<StoredDefinition>>> {
-        self.tables.ask(pipeline.to_owned()).await
+        let lately = || self.lately.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = lately().get(pipeline).filter(|(at, _)| at.elapsed() < TABLE_AGE).map(|(_, seen)| Arc::clone(seen));
+        if let Some(seen) = seen {
+            return Ok(seen);
+        }
+        let now = Instant::now();
+        let seen = self.tables.ask(pipeline.to_owned()).await?;
+        lately().insert(pipeline.to_owned(), (now, Arc::clone(&seen)));
+        Ok(seen)
     }
 
     /// Submits a run that [`NewRun::is_plain`].

@@ -10,8 +10,9 @@ use futures::future::BoxFuture;
 use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
-use tokio::sync::oneshot;
+use std::time::Duration;
+use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
 
 /// Asks many questions: the answers are in their order.
 type Ask<Q, A> = Box<dyn Fn(Vec<Q>) -> BoxFuture<'static, StoreResult<Vec<A>>> + Send + Sync>;
@@ -23,6 +24,8 @@ struct Counter<Q, A> {
     ask: Ask<Q, A>,
     bounds: Bounds,
     line: Mutex<Line<Q, A>>,
+    /// As many wait as are waited for.
+    gathered: Notify,
 }
 
 /// How much is asked at the same time.
@@ -34,6 +37,8 @@ pub(super) struct Bounds {
     pub(super) patience: Duration,
     /// Questions of one look.
     pub(super) questions: usize,
+    /// The most that those whom a look for several was for are waited for; and not longer than half of what it took.
+    pub(super) gathering: Duration,
 }
 
 struct Line<Q, A> {
@@ -41,6 +46,8 @@ struct Line<Q, A> {
     looks: usize,
     /// When the last look began.
     began: Instant,
+    /// How many are to wait before the next look begins.
+    awaited: usize,
 }
 
 struct Waiting<Q, A> {
@@ -59,8 +66,9 @@ impl<Q: Clone + Send + 'static, A: Send + 'static> Together<Q, A> {
         F: Fn(Vec<Q>) -> L + Send + Sync + 'static,
         L: Future<Output = StoreResult<Vec<A>>> + Send + 'static,
     {
-        let line = Mutex::new(Line { waiting: VecDeque::new(), looks: 0, began: Instant::now() });
-        Self(Arc::new(Counter { ask: Box::new(move |questions| ask(questions).boxed()), bounds, line }))
+        let line = Mutex::new(Line { waiting: VecDeque::new(), looks: 0, began: Instant::now(), awaited: 0 });
+        let ask: Ask<Q, A> = Box::new(move |questions| ask(questions).boxed());
+        Self(Arc::new(Counter { ask, bounds, line, gathered: Notify::new() }))
     }
 
     /// The answer to a question. Whoever gives up on it takes nothing from the others.
@@ -85,17 +93,42 @@ impl<Q: Clone + Send + 'static, A: Send + 'static> Counter<Q, A> {
         let is_long = line.began.elapsed() >= self.bounds.patience;
         let begins = line.looks == 0 || (is_long && line.looks < self.bounds.looks);
         line.looks += usize::from(begins);
+        if line.waiting.len() >= line.awaited {
+            self.gathered.notify_waiters();
+        }
         begins
     }
 
     /// One look after the other, until nobody waits.
     async fn answer(self: Arc<Self>) {
         while let Some((questions, tells)) = self.next() {
+            let began = Instant::now();
             // A look that breaks lets go of those whom it is for, and of nobody else.
             let Ok(answers) = AssertUnwindSafe(self.look(questions)).catch_unwind().await else { continue };
+            let count = answers.len();
             // Whoever is gone by now needs no answer.
             tells.into_iter().zip(answers).for_each(|(tell, answer)| drop(tell.send(answer)));
+            self.gather(count, self.bounds.gathering.min(began.elapsed() / 2)).await;
         }
+    }
+
+    /// Waits for as many more as a look was for, if it was for several.
+    async fn gather(&self, count: usize, most: Duration) {
+        if count < 2 || most.is_zero() {
+            return;
+        }
+        let gathered = self.gathered.notified();
+        if self.awaits(count) {
+            // Where they do not come, it goes on with those who are there.
+            let _ = tokio::time::timeout(most, gathered).await;
+        }
+    }
+
+    /// Whether there is room for those who are waited for: so many, and those who wait already.
+    fn awaits(&self, count: usize) -> bool {
+        let mut line = self.line();
+        line.awaited = self.bounds.questions.min(line.waiting.len() + count);
+        line.waiting.len() < line.awaited
     }
 
     /// Those who have waited longest, and still do. None ends the look.
@@ -155,8 +188,12 @@ mod tests {
 
     /// The answers are twice the questions, once the test lets a look end.
     fn counter(looks: usize, patience: Duration) -> (Arc<Together<u32, u32>>, mpsc::UnboundedReceiver<Look>) {
+        gathering(Bounds { looks, patience, questions: 3, gathering: Duration::ZERO })
+    }
+
+    fn gathering(bounds: Bounds) -> (Arc<Together<u32, u32>>, mpsc::UnboundedReceiver<Look>) {
         let (begun, under_way) = mpsc::unbounded_channel();
-        let together = Together::new(Bounds { looks, patience, questions: 3 }, move |questions: Vec<u32>| {
+        let together = Together::new(bounds, move |questions: Vec<u32>| {
             let (end, ended) = oneshot::channel();
             begun.send((questions, end)).unwrap();
             async move { ended.await.unwrap_or_else(|_| panic!("the look breaks")) }
@@ -204,6 +241,52 @@ mod tests {
             drop(alone);
             look
         });
+    }
+
+    #[tokio::test]
+    async fn those_who_asked_together_are_waited_for() {
+        let long = Duration::from_secs(3600);
+        let (together, mut looks) = gathering(Bounds { looks: 1, patience: long, questions: 4, gathering: long });
+        let mut asked = vec![ask(&together, 0)];
+        let alone = next(&mut looks).await;
+        asked.extend((1..=2).map(|n| ask(&together, n)));
+        end(alone);
+        // After one alone nobody is waited for.
+        let both = next(&mut looks).await;
+        assert_eq!(both.0, [1, 2]);
+        let took = Duration::from_secs(2);
+        tokio::time::sleep(took).await;
+        asked.push(ask(&together, 3));
+        end(both);
+        asked.push(ask(&together, 4));
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        assert!(looks.try_recv().is_err(), "there was one more, and two are to come again");
+        asked.push(ask(&together, 5));
+        let all = next(&mut looks).await;
+        assert_eq!(all.0, [3, 4, 5], "it begins when they are there");
+        // Of three only one comes again, and the look was short.
+        end(all);
+        asked.push(ask(&together, 6));
+        let fewer = next(&mut looks).await;
+        assert_eq!(fewer.0, [6]);
+        // More than one look is for are not waited for.
+        asked.extend((7..=11).map(|n| ask(&together, n)));
+        end(fewer);
+        let full = next(&mut looks).await;
+        assert_eq!(full.0, [7, 8, 9, 10]);
+        tokio::time::sleep(took).await;
+        let ended = Instant::now();
+        asked.extend((12..=14).map(|n| ask(&together, n)));
+        end(full);
+        let full = next(&mut looks).await;
+        assert_eq!(full.0, [11, 12, 13, 14]);
+        assert!(ended.elapsed() < took / 2);
+        end(full);
+        for (n, one) in (0..).zip(asked) {
+            assert_eq!(one.await.unwrap(), Ok(n * 2));
+        }
     }
 
     #[tokio::test]

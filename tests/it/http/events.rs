@@ -225,7 +225,13 @@ async fn streams_are_bounded_in_number_and_in_time() {
     let refused = app.get(&format!("/runs/{id}/events")).await;
     refused.problem(503, "too-many-streams");
     assert_eq!(refused.header("retry-after"), Some("1"));
-    assert_eq!(stream.rest().await.0, ["state", ""], "a comment says that it is there, and its time is up");
+    let (told, _) = stream.rest().await;
+    // Where the machine is slow, another comment comes before its time is up.
+    let comments = told.iter().skip(1).filter(|name| name.is_empty()).count();
+    assert!(
+        told[0] == "state" && comments >= 1 && comments == told.len() - 1,
+        "a comment says that it is there: {told:?}"
+    );
     drop(stream);
     let mut next = Stream::of(&app.router, &id, "").await;
     assert_eq!(next.next().await.unwrap().state(), Some("queued"), "there is a place again");

@@ -46,6 +46,8 @@ pub(super) enum Fault {
     OneByOne,
     /// The tokens are there at the first look only.
     TokensLost,
+    /// No run can be written.
+    ReadOnly,
 }
 
 /// A definition in such a language, and its hash.
@@ -99,7 +101,8 @@ impl FaultyStore {
             | Fault::AwayAtSecondLook
             | Fault::BreaksAtSecondLook
             | Fault::OneByOne
-            | Fault::TokensLost => Ok(()),
+            | Fault::TokensLost
+            | Fault::ReadOnly => Ok(()),
         }
     }
 }
@@ -129,6 +132,9 @@ impl RunStore for FaultyStore {
 
     async fn submit_together(&self, runs: &[&NewRun]) -> StoreResult<Vec<Submitted>> {
         self.ask().await?;
+        if self.fault == Fault::ReadOnly {
+            return Err(StoreError::Unavailable(sqlx::Error::Protocol("a secret".to_owned())));
+        }
         self.inner.submit_together(runs).await
     }
 

@@ -12,6 +12,7 @@ use rstest::rstest;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 
 #[tokio::test]
 async fn a_path_that_is_not_there_is_a_problem() {
@@ -131,6 +132,39 @@ async fn a_key_that_is_taken_meanwhile_is_looked_up_again() {
     assert_eq!((answer.status, answer.json()["id"].as_str()), (StatusCode::OK, Some(first.as_str())));
 }
 
+/// Of a key that a server has not met lately it accepts the run before it looks for one.
+#[rstest]
+#[case::it_is_taken(Fault::Nothing, "monthly")]
+#[case::nothing_can_be_written(Fault::ReadOnly, "monthly")]
+#[case::its_pipeline_is_gone(Fault::Nothing, "")]
+#[tokio::test]
+async fn a_known_key_is_answered_by_a_server_that_has_not_met_it(#[case] fault: Fault, #[case] pipelines: &str) {
+    let app = App::new().await;
+    let first = app.accepted("k", &months(&["2024-02"])).await;
+    let mut api = app.api.clone();
+    api.store = Arc::new(FaultyStore::new(Arc::clone(&app.store), fault));
+    if pipelines.is_empty() {
+        api.pipelines = watch::channel(Arc::default()).1;
+    }
+    let router = router(api);
+    let ask = async |key: &str| {
+        let text = months(&["2024-02"]).to_string();
+        let request = json_request("/runs", text.clone()).header("idempotency-key", key).body(Body::from(text));
+        send(&router, request.unwrap()).await
+    };
+    for _ in 0..2 {
+        let answer = ask("k").await;
+        assert_eq!((answer.status, answer.json()["id"].as_str()), (StatusCode::OK, Some(first.as_str())));
+        assert_eq!(answer.header("idempotent-replayed"), Some("true"));
+    }
+    let expected = match (fault, pipelines) {
+        (Fault::ReadOnly, _) => StatusCode::SERVICE_UNAVAILABLE,
+        (_, "") => StatusCode::UNPROCESSABLE_ENTITY,
+        _ => StatusCode::ACCEPTED,
+    };
+    assert_eq!(ask("another").await.status, expected);
+}
+
 #[rstest]
 #[case("abc-1", true)]
 #[case("has blanks", false)]
@@ -247,10 +281,12 @@ async fn those_who_come_together_ask_together() {
     };
     // Who asks is known from here on, so that all come as far as the store before anybody is answered.
     assert_eq!(send(&router, get()).await.status, StatusCode::OK);
+    // A key that is met for the first time is for a run, and that is asked first.
+    assert_eq!(send(&router, submit("k".to_owned())).await.status, StatusCode::OK);
     let requests: [(_, &dyn Fn(u32) -> Request<Body>, _, _); 3] = [
         ("a run", &|_| get(), StatusCode::OK, 1),
         ("a key", &|_| submit("k".to_owned()), StatusCode::OK, 1),
-        ("submissions", &|n| submit(format!("new-{n}")), StatusCode::ACCEPTED, 3),
+        ("submissions", &|n| submit(format!("new-{n}")), StatusCode::ACCEPTED, 2),
     ];
     for (what, request, status, questions) in requests {
         let before = store.asked();
