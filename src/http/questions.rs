@@ -28,14 +28,16 @@ const fn bounds(questions: usize) -> Bounds {
 }
 
 type Key = (Principal, IdempotencyKey);
+/// The definitions that the entries of a table are right for.
+type Written = Arc<Vec<StoredDefinition>>;
 
 /// The questions that are asked together.
 pub(super) struct Questions {
     runs: Together<RunId, Option<Arc<Run>>>,
     keys: Together<Key, Option<Arc<KnownKey>>>,
-    tables: Together<String, Arc<Vec<StoredDefinition>>>,
+    tables: Together<String, Written>,
     /// When tables were last looked at, and what was seen.
-    lately: Mutex<HashMap<String, (Instant, Arc<Vec<StoredDefinition>>)>>,
+    lately: Mutex<HashMap<String, (Instant, Written)>>,
     met: Met<Key>,
     submissions: Together<Arc<NewRun>, Submitted>,
 }
@@ -96,7 +98,7 @@ impl Questions {
     }
 
     /// The definitions that the entries of the table of a pipeline that there is are right for, now or [a moment ago](TABLE_AGE).
-    pub(super) async fn table_definitions(&self, pipeline: &str) -> Answer<Arc<Vec<StoredDefinition>>> {
+    pub(super) async fn table_definitions(&self, pipeline: &str) -> Answer<Written> {
         let lately = || self.lately.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = lately().get(pipeline).filter(|(at, _)| at.elapsed() < TABLE_AGE).map(|(_, seen)| Arc::clone(seen));
         if let Some(seen) = seen {

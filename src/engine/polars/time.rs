@@ -94,13 +94,13 @@ struct Period {
 impl Period {
     #[inline]
     fn contains(&self, micros: i64) -> bool {
-        self.from_ends(micros) >= 0
+        self.sign_within(micros) >= 0
     }
 
-    /// Below 0 for a time that is not within; the bits of several can be put together. How far it is from the start and from the
-    /// end, of which one is below 0 where the other one wraps.
+    /// Below 0 for a time that is not within, so that those of several times can be put together bit by bit. How far the time is
+    /// from the first one and how far from the last one, of which one is below 0 then, also where a difference wraps.
     #[inline]
-    fn from_ends(&self, micros: i64) -> i64 {
+    fn sign_within(&self, micros: i64) -> i64 {
         let last = self.within.end.wrapping_sub(self.within.start).wrapping_sub(1);
         let from_start = micros.wrapping_sub(self.within.start);
         from_start | last.wrapping_sub(from_start)
@@ -115,7 +115,7 @@ fn map_periods(column: &pl::Int64Chunked, of: impl Fn(i64) -> Option<Period>) ->
     let mut last = Period { within: 0..0, is: 0 };
     let mut mapped = Vec::with_capacity(column.len());
     for block in column.downcast_iter().flat_map(|chunk| chunk.values().chunks(BLOCK)) {
-        if block.iter().fold(0, |all, value| all | last.from_ends(*value)) >= 0 {
+        if block.iter().fold(0, |all, value| all | last.sign_within(*value)) >= 0 {
             mapped.resize(mapped.len() + block.len(), last.is);
             continue;
         }
