@@ -14,7 +14,7 @@ const OF_RUNS: Bounds = bounds(16);
 const OF_KEYS: Bounds = bounds(16);
 /// Those of one pipeline are asked for once, those of several one after the other.
 const OF_TABLES: Bounds = bounds(64);
-/// One for many does not take much longer than one for few.
+/// Most of what one for few takes is not for each of them.
 const OF_SUBMISSIONS: Bounds =
     Bounds { patience: Duration::from_millis(25), gathering: Duration::from_millis(5), ..bounds(64) };
 
@@ -29,7 +29,7 @@ const fn bounds(questions: usize) -> Bounds {
 
 type Key = (Principal, IdempotencyKey);
 /// The definitions that the entries of a table are right for.
-type Written = Arc<Vec<StoredDefinition>>;
+pub(super) type Written = Arc<Vec<StoredDefinition>>;
 
 /// The questions that are asked together.
 pub(super) struct Questions {
@@ -39,11 +39,13 @@ pub(super) struct Questions {
     /// When tables were last looked at, and what was seen.
     lately: Mutex<HashMap<String, (Instant, Written)>>,
     met: Met<Key>,
+    accepts_at_once: bool,
     submissions: Together<Arc<NewRun>, Submitted>,
 }
 
 impl Questions {
     pub(super) fn of(store: &Arc<dyn RunStore>) -> Self {
+        let accepts_at_once = store.accepts_at_once();
         let [of_runs, of_keys, of_tables, of_submissions] = std::array::from_fn(|_| Arc::clone(store));
         let runs = Together::new(OF_RUNS, move |ids: Vec<RunId>| {
             let store = Arc::clone(&of_runs);
@@ -79,7 +81,7 @@ impl Questions {
             let store = Arc::clone(&of_submissions);
             async move { store.submit_together(&runs.iter().map(|run| &**run).collect::<Vec<_>>()).await }
         });
-        Self { runs, keys, tables, lately: Mutex::default(), met: Met::default(), submissions }
+        Self { runs, keys, tables, lately: Mutex::default(), met: Met::default(), accepts_at_once, submissions }
     }
 
     /// The run of this id, if there is one.
@@ -92,22 +94,23 @@ impl Questions {
         self.keys.ask((principal.clone(), key.clone())).await
     }
 
-    /// Whether a principal's key was among the last ones that this was asked of.
-    pub(super) fn has_met(&self, principal: &Principal, key: &IdempotencyKey) -> bool {
-        self.met.note(&(principal.clone(), key.clone()))
+    /// What the table of a pipeline was written by, as seen [a moment ago](TABLE_AGE), where to accept a run under this key is to find
+    /// out whether the key is new: most are that were not met lately.
+    pub(super) fn spares_a_look(&self, of: &Principal, key: &IdempotencyKey, pipeline: &str) -> Option<Written> {
+        let is_met = self.met.note(&(of.clone(), key.clone()));
+        let lately = self.lately.lock().unwrap_or_else(PoisonError::into_inner);
+        let (at, written) = lately.get(pipeline).filter(|_| !is_met && self.accepts_at_once)?;
+        (at.elapsed() < TABLE_AGE).then(|| Arc::clone(written))
     }
 
-    /// The definitions that the entries of the table of a pipeline that there is are right for, now or [a moment ago](TABLE_AGE).
+    /// The definitions that the entries of this table are right for.
     pub(super) async fn table_definitions(&self, pipeline: &str) -> Answer<Written> {
-        let lately = || self.lately.lock().unwrap_or_else(PoisonError::into_inner);
-        let seen = lately().get(pipeline).filter(|(at, _)| at.elapsed() < TABLE_AGE).map(|(_, seen)| Arc::clone(seen));
-        if let Some(seen) = seen {
-            return Ok(seen);
-        }
         let now = Instant::now();
-        let seen = self.tables.ask(pipeline.to_owned()).await?;
-        lately().insert(pipeline.to_owned(), (now, Arc::clone(&seen)));
-        Ok(seen)
+        let written = self.tables.ask(pipeline.to_owned()).await?;
+        let mut lately = self.lately.lock().unwrap_or_else(PoisonError::into_inner);
+        lately.retain(|_, (at, _)| at.elapsed() < TABLE_AGE);
+        lately.insert(pipeline.to_owned(), (now, Arc::clone(&written)));
+        Ok(written)
     }
 
     /// Submits a run that [`NewRun::is_plain`].

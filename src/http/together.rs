@@ -31,7 +31,7 @@ struct Counter<Q, A> {
 /// How much is asked at the same time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bounds {
-    /// Looks under way.
+    /// Looks under way, or waiting for more.
     pub(super) looks: usize,
     /// How long the last look may have been under way before another one begins beside it.
     pub(super) patience: Duration,
@@ -44,7 +44,7 @@ pub(super) struct Bounds {
 struct Line<Q, A> {
     waiting: VecDeque<Waiting<Q, A>>,
     looks: usize,
-    /// When the last look began.
+    /// When the last look began, or it was last begun to wait for more.
     began: Instant,
     /// How many are to wait before the next look begins.
     awaited: usize,
@@ -114,7 +114,8 @@ impl<Q: Clone + Send + 'static, A: Send + 'static> Counter<Q, A> {
 
     /// Waits for as many more as a look was for, if it was for several.
     async fn gather(&self, count: usize, most: Duration) {
-        if count < 2 || most.is_zero() {
+        // Timers go by the millisecond.
+        if count < 2 || most < Duration::from_millis(1) {
             return;
         }
         let gathered = self.gathered.notified();
@@ -128,6 +129,8 @@ impl<Q: Clone + Send + 'static, A: Send + 'static> Counter<Q, A> {
     fn awaits(&self, count: usize) -> bool {
         let mut line = self.line();
         line.awaited = self.bounds.questions.min(line.waiting.len() + count);
+        // Who comes begins no look meanwhile.
+        line.began = Instant::now();
         line.waiting.len() < line.awaited
     }
 

@@ -320,6 +320,10 @@ pub trait RunStore: TokenStore {
     /// Wake-ups; subscribe before you query. They hurry, polling decides.
     fn changes(&self) -> broadcast::Receiver<Change>;
 
+    /// Whether runs that are submitted together are one call, beside which a look before it is a second one. A look is cheaper where
+    /// who writes waits for all who do.
+    fn accepts_at_once(&self) -> bool;
+
     /// Whether the database answers, is still one for this version, and can be written: a row that nobody reads is, and is taken away
     /// again.
     async fn ping(&self) -> StoreResult<()>;

@@ -116,7 +116,7 @@ async fn definition_for_retry(api: &Server, caller: &Caller, run: &RunControl) -
         })?;
     }
     if run.mode == Mode::Overwrite {
-        layout::check(api, &definition).await?;
+        layout::check(api, &definition, layout::written(api, &definition.name).await).await?;
     }
     Ok(stored(&definition))
 }

@@ -103,22 +103,23 @@ async fn answer(
     // Whoever waits is in memory without them.
     drop((headers, body));
     check_pipeline(api, caller, &request)?;
-    // Most keys are new, and then to accept the run is the look. Whatever else comes of it is found again below.
-    if !api.questions().has_met(&caller.principal, &key)
-        && let Ok(run) = new_run(api, caller, &request, &key, traceparent.clone()).await
-        && run.is_plain()
-        && let Ok(Submitted::New(run)) = api.questions().submit(run).await
-    {
+    let new = async |written| submitted(api, caller, &request, &key, written, traceparent.clone()).await;
+    let mut first = match api.questions().spares_a_look(&caller.principal, &key, &request.pipeline) {
+        Some(written) => Some(new(Ok(written)).await),
+        None => None,
+    };
+    if let Some(Ok(Submitted::New(run))) = first {
         return accepted(api, caller, *run, wait).await;
     }
     for _ in 0..MAX_LOOKS {
-        if let Some(known) = known_key(api, caller, &key).await? {
+        // Both are asked at once, for most keys are new.
+        let (known, written) = tokio::join!(known_key(api, caller, &key), layout::written(api, &request.pipeline));
+        if let Some(known) = known? {
             return replay(api, caller, &request, &known, wait).await;
         }
-        let run = new_run(api, caller, &request, &key, traceparent.clone()).await?;
-        let submitted = match run.is_plain() {
-            true => api.questions().submit(run).await?,
-            false => api.store.submit(&run).await?,
+        let submitted = match first.take() {
+            None | Some(Ok(Submitted::KeyTaken)) => new(written).await?,
+            Some(refused) => refused?,
         };
         match submitted {
             Submitted::New(run) => return accepted(api, caller, *run, wait).await,
@@ -151,7 +152,8 @@ async fn dry_run(
     if let Some(known) = known {
         return replay(api, caller, &request, &known, wait).await;
     }
-    let (definition, asked) = asked(api, caller, &request).await?;
+    let written = layout::written(api, &request.pipeline).await;
+    let (definition, asked) = asked(api, caller, &request, written).await?;
     plan::show(api, &definition, &asked).await
 }
 
@@ -218,7 +220,12 @@ fn key(headers: &HeaderMap, in_body: Option<&str>) -> Result<IdempotencyKey, Pro
 }
 
 /// What is asked of a pipeline as it is now, if it can be done.
-async fn asked(api: &Server, caller: &Caller, request: &SubmitRequest) -> Result<(Arc<Definition>, Asked), Problem> {
+async fn asked(
+    api: &Server,
+    caller: &Caller,
+    request: &SubmitRequest,
+    written: layout::Written,
+) -> Result<(Arc<Definition>, Asked), Problem> {
     let definition = api.definition(&request.pipeline).ok_or_else(|| unknown_pipeline(api, caller, request))?;
     let asked = request.read(&definition, api.limits.max_partitions_per_run).map_err(Problem::InvalidRequest)?;
     if asked.not_before.is_some_and(|time| time > Utc::now() + MAX_AHEAD) {
@@ -227,7 +234,7 @@ async fn asked(api: &Server, caller: &Caller, request: &SubmitRequest) -> Result
     }
     audience(api, &asked)?;
     if asked.mode == Mode::Overwrite {
-        layout::check(api, &definition).await?;
+        layout::check(api, &definition, written).await?;
     }
     Ok((definition, asked))
 }
@@ -238,14 +245,31 @@ fn audience(api: &Api, asked: &Asked) -> Result<Audience, Problem> {
     audience.map_err(|detail| Problem::InvalidRequest(vec![FieldError::new("/webhook", detail)]))
 }
 
+/// What comes of a new run of what is asked.
+async fn submitted(
+    api: &Server,
+    caller: &Caller,
+    request: &SubmitRequest,
+    key: &IdempotencyKey,
+    written: layout::Written,
+    traceparent: Option<String>,
+) -> Result<Submitted, Problem> {
+    let run = new_run(api, caller, request, key, written, traceparent).await?;
+    match run.is_plain() {
+        true => Ok(api.questions().submit(run).await?),
+        false => Ok(api.store.submit(&run).await?),
+    }
+}
+
 async fn new_run(
     api: &Server,
     caller: &Caller,
     request: &SubmitRequest,
     key: &IdempotencyKey,
+    written: layout::Written,
     traceparent: Option<String>,
 ) -> Result<NewRun, Problem> {
-    let (definition, mut asked) = asked(api, caller, request).await?;
+    let (definition, mut asked) = asked(api, caller, request, written).await?;
     asked.traceparent = traceparent;
     Ok(NewRun {
         id: RunId::new(),

@@ -121,6 +121,10 @@ impl<D: Database> RunStore for D {
         self.bus().local.subscribe()
     }
 
+    fn accepts_at_once(&self) -> bool {
+        self.accept_runs().is_some()
+    }
+
     async fn ping(&self) -> StoreResult<()> {
         step!(self, Write, |tx| pulse::write(tx, self.migrations()))
     }

@@ -55,6 +55,10 @@ passing_on! {
             self.inner.changes()
         }
 
+        fn accepts_at_once(&self) -> bool {
+            self.inner.accepts_at_once()
+        }
+
         async fn begin_commit(&self, id: RunId, token: ClaimToken, decision: &Decision) -> StoreResult<Begun> {
             if self.hangs {
                 return self.inner.begin_commit(id, token, decision).await;

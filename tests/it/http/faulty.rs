@@ -113,6 +113,10 @@ impl RunStore for FaultyStore {
         self.inner.changes()
     }
 
+    fn accepts_at_once(&self) -> bool {
+        true
+    }
+
     async fn known_keys(&self, keys: &[(Principal, IdempotencyKey)]) -> StoreResult<Vec<KnownKey>> {
         self.ask().await?;
         if self.fault == Fault::KeyHiddenOnce && !self.hidden.swap(true, Ordering::SeqCst) {

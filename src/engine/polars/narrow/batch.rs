@@ -198,6 +198,9 @@ pub(super) fn length_of_same(values: &[i64]) -> usize {
     /// So many are looked at together.
     const BLOCK: usize = 32;
     let Some(first) = values.first() else { return 0 };
+    if values.get(1) != Some(first) {
+        return 1;
+    }
     let are_same = |block: &[i64]| block.iter().filter(|value| *value == first).count() == BLOCK;
     let blocks = values.chunks_exact(BLOCK).take_while(|block| are_same(block)).count() * BLOCK;
     blocks + values[blocks..].iter().take_while(|value| *value == first).count()

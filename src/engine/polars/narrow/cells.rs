@@ -264,3 +264,23 @@ impl Listed {
         (self.values.len() <= self.most).then_some(number)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_value_is_larger_than_the_largest_and_it_is_not_much_larger() {
+        let sets: [&[i64]; 9] =
+            [&[], &[0], &[-1], &[1], &[-4], &[4, -3], &[i64::MAX], &[i64::MIN], &[i64::MIN + 1, 5, -7]];
+        for values in sets {
+            let (before, after) = values.split_at(values.len() / 2);
+            let all = [before, &[7], after].concat();
+            // What is between the runs does not count.
+            let runs = [0..before.len(), before.len() + 1..all.len()];
+            let (found, exact) = (largest(&all, &runs), values.iter().map(|value| value.unsigned_abs()).max());
+            let exact = exact.unwrap_or(0);
+            assert!(found >= exact && found <= exact.saturating_mul(2).saturating_add(1), "{values:?}: {found}");
+        }
+    }
+}
