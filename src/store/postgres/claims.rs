@@ -45,8 +45,9 @@ macro_rules! next_run {
                             and o.sequence > 0
                             and o.sequence < r.sequence
                     )
-                    and not exists (
-                        select 1
+                    -- Looked up for each: a join may compare each with all that are queued.
+                    and (
+                        select o.sequence
                         from runs o
                         where o.pipeline = r.pipeline
                             and o.state in ('queued', 'running', 'committing')
@@ -54,7 +55,8 @@ macro_rules! next_run {
                             and o.sequence > 0
                             and o.sequence < r.sequence
                             and (r.mode = 'full' or (o.due_at <= coalesce($1::timestamptz, statement_timestamp()) and o.definition <> r.definition))
-                    )
+                        limit 1
+                    ) is null
                 order by r.priority desc, r.sequence
                 limit 1
             ) chosen
