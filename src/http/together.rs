@@ -3,6 +3,9 @@
 //! Each way to the store and back costs about as much for many questions as for one. So while a look is under way, whoever comes
 //! waits for the next one, which is for all who wait by then. A look begins after everybody came whom it is for: nobody is told
 //! what was before his request. Who finds none under way waits for nobody, nor for long where one takes long.
+//!
+//! Where a look for many takes little longer than one for few, those whom the last one was for are waited for a moment, so that a
+//! crowd that asks again and again is one look after the other, and not two halves that wait for each other.
 
 use crate::store::{StoreError, StoreResult};
 use futures::FutureExt;
