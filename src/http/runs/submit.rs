@@ -254,31 +254,20 @@ async fn submitted(
     written: layout::Written,
     traceparent: Option<String>,
 ) -> Result<Submitted, Problem> {
-    let run = new_run(api, caller, request, key, written, traceparent).await?;
-    match run.is_plain() {
-        true => Ok(api.questions().submit(run).await?),
-        false => Ok(api.store.submit(&run).await?),
-    }
-}
-
-async fn new_run(
-    api: &Server,
-    caller: &Caller,
-    request: &SubmitRequest,
-    key: &IdempotencyKey,
-    written: layout::Written,
-    traceparent: Option<String>,
-) -> Result<NewRun, Problem> {
     let (definition, mut asked) = asked(api, caller, request, written).await?;
     asked.traceparent = traceparent;
-    Ok(NewRun {
+    let run = NewRun {
         id: RunId::new(),
         principal: caller.principal.clone(),
         idempotency_key: key.clone(),
         audience: audience(api, &asked)?,
         asked,
         definition: stored(&definition),
-    })
+    };
+    match run.is_plain() {
+        true => Ok(api.questions().submit(run).await?),
+        false => Ok(api.store.submit(&run).await?),
+    }
 }
 
 /// Answers a request under a key that is known.

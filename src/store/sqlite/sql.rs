@@ -62,7 +62,7 @@ pub(in crate::store) const STATEMENTS: Statements = Statements {
         update runs set sequence = due.sequence
         from (
             select id, (select last from run_sequence) + row_number() over (order by due_at, sequence desc) as sequence
-            from runs indexed by runs_unnumbered
+            from runs indexed by runs_unnumbered_of_pipeline
             where state = 'queued' and sequence < 0 and due_at <= ?2 and pipeline = ?1
         ) as due
         where runs.id = due.id
