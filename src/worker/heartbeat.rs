@@ -181,3 +181,30 @@ impl Beat {
         }
     }
 }
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use crate::run::Stage;
+    use crate::store::{SqliteOptions, SqliteStore};
+    use metrics_exporter_prometheus::PrometheusBuilder;
+
+    #[tokio::test]
+    async fn a_renewal_that_is_refused_stops_the_attempt_and_is_counted() {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        let _here = ::metrics::set_default_local_recorder(&recorder);
+        let dir = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(&dir.path().join("db"), SqliteOptions::default()).await.unwrap();
+        let changes = store.changes();
+        let lease = Duration::from_secs(60);
+        let since = Instant::now().checked_sub(lease / 2).unwrap();
+        let nobodys = Hold { id: RunId::new(), token: ClaimToken::new(), lease, since };
+        let (_progress, progress) = watch::channel(Progress::at(Stage::Claimed));
+        let heartbeat = Heartbeat::start(Arc::new(store), changes, nobodys, progress, CancellationToken::new());
+        tokio::time::timeout(lease / 6, heartbeat.stop.cancelled()).await.unwrap();
+        let counted = recorder.handle().render();
+        assert_eq!(heartbeat.why(), Stop::LeaseLost);
+        assert!(counted.contains("refrain_refused_steps_total{step=\"renew\"} 1"), "{counted}");
+    }
+}
