@@ -49,7 +49,10 @@ class Postgres:
         return {"postgres": self.cluster.processes()}
 
     def sql(self, service, statements):
-        self.cluster.sql(f"begin; {statements}; commit; analyze")
+        """Cleared up after at once: else what is measured next has the autovacuum and the checkpoint of it beside it."""
+        self.cluster.sql(f"begin; {statements}; commit")
+        self.cluster.sql("vacuum analyze")
+        self.cluster.sql("checkpoint")
 
 
 def many_partitions(store, pipeline, count):
