@@ -120,6 +120,6 @@ pub(super) const CLAIMS: ClaimStatements = ClaimStatements {
     free_stranded: r"
         update runs set behind = null
         where behind is not null and state = 'queued' and not exists (
-            select 1 from runs o where o.sequence = runs.behind and o.state in ('queued', 'running', 'committing')
+            select 1 from runs o where o.sequence = runs.behind and case when o.state in ('queued', 'running', 'committing') then true end
         )",
 };

@@ -1,6 +1,11 @@
 -- Where many runs of other tables have come to their time, whoever looks for those of one does not pass over them.
 create index runs_unnumbered_of_pipeline on runs (pipeline, due_at, sequence desc) where state = 'queued' and sequence < 0;
 
+-- A definition is looked up by its hash alone, by foreign keys too, and an index that has it beside something else would be gone through for it, as long as a
+-- plan is kept that was made when the table was small.
+drop index definitions_by_pipeline;
+create index definitions_by_pipeline on definitions (pipeline);
+
 -- As before, but each pipeline's are found by that index alone.
 create or replace function number_due_runs(pipelines text[], moment timestamptz) returns void language plpgsql
 set plan_cache_mode = 'force_generic_plan' set enable_seqscan = 'off' set enable_sort = 'off'
@@ -34,7 +39,27 @@ begin
 end
 $$;
 
--- As before, but the numbers are given without a look of its own beforehand, which passed over those of other pipelines.
+-- As before, but that a run has not ended is said so that no index of those alone is taken for its number, all of which would be gone through.
+create or replace function stand_behind(queued uuid[]) returns void language plpgsql
+set plan_cache_mode = 'force_generic_plan' set enable_seqscan = 'off' set enable_sort = 'off'
+set enable_incremental_sort = 'off' set enable_bitmapscan = 'off' as $$
+declare
+    one record;
+begin
+    for one in select id, sequence from ahead where id = any (queued) loop
+        perform from runs
+        where sequence = one.sequence and case when state in ('queued', 'running', 'committing') then true end
+        for share skip locked;
+        if not found then
+            one.sequence := null;
+        end if;
+        update runs set behind = one.sequence where id = one.id and behind is distinct from one.sequence;
+    end loop;
+end
+$$;
+
+-- As before, but the numbers are given without a look of its own beforehand, which passed over those of other pipelines, and whom a run stands behind is
+-- found by his number alone, as above.
 create or replace function accept_together(definitions_of json, principals json, submissions json, most_queued bigint)
 returns table (place bigint, result text, new_sequence bigint, new_due_at timestamptz, new_created_at timestamptz) language plpgsql
 set plan_cache_mode = 'force_generic_plan' set enable_seqscan = 'off' set enable_sort = 'off'
@@ -126,7 +151,7 @@ begin
             cross join lateral (
                 select o.sequence
                 from runs o
-                where o.sequence = n.before and o.state in ('queued', 'running', 'committing')
+                where o.sequence = n.before and case when o.state in ('queued', 'running', 'committing') then true end
                 for share skip locked
             ) r
         ), accepted as (
