@@ -1,12 +1,7 @@
 -- Where many runs of other tables have come to their time, whoever looks for those of one does not pass over them.
 create index runs_unnumbered_of_pipeline on runs (pipeline, due_at, sequence desc) where state = 'queued' and sequence < 0;
 
--- A definition is looked up by its hash alone, by foreign keys too, and an index that has it beside something else would be gone through for it, as long as a
--- plan is kept that was made when the table was small.
-drop index definitions_by_pipeline;
-create index definitions_by_pipeline on definitions (pipeline);
-
--- As before, but each pipeline's are found by that index alone.
+-- As before, but each pipeline's are found by that index alone. Each is named once.
 create or replace function number_due_runs(pipelines text[], moment timestamptz) returns void language plpgsql
 set plan_cache_mode = 'force_generic_plan' set enable_seqscan = 'off' set enable_sort = 'off'
 set enable_incremental_sort = 'off' set enable_bitmapscan = 'off' set refrain.placed = 'no' as $$

@@ -1,0 +1,1 @@
+-- Nothing: a plan is made for each connection, and what a look goes by is named where two indexes would do.
