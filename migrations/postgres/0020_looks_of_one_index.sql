@@ -28,7 +28,10 @@ begin
         update runs set sequence = nextval('run_sequence') where id = due.id returning sequence into number;
         if due.mode = 'overwrite' then
             insert into reservations (pipeline, partition, sequence, run_id)
-            select due.pipeline, p.partition, number, due.id from run_partitions p where p.run_id = due.id;
+            select due.pipeline, p.partition, number, due.id
+            from run_partitions p
+            where p.run_id >= due.id and p.run_id <= due.id
+            order by p.run_id;
         end if;
     end loop;
 end

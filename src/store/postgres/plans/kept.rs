@@ -7,7 +7,7 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 /// So many rows and entries of indexes at the most, however many there are: no look takes half of them.
 const MOST_READ: i64 = 300;
-/// So many pages of a table or an index at the most: what is gone through for one entry counts as one.
+/// So many pages of a table or an index at the most: an index that is gone through for one entry counts as one row above.
 const MOST_PAGES: i64 = 150;
 
 /// The number of the last runs' partition, which all wait.
