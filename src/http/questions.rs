@@ -6,7 +6,7 @@ use crate::run::{IdempotencyKey, Principal, Run, RunId};
 use crate::store::{KnownKey, NewRun, RunStore, StoredDefinition, Submitted};
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Whole runs can be long, so there are few of them in memory.
@@ -35,9 +35,7 @@ pub(super) type Written = Arc<Vec<StoredDefinition>>;
 pub(super) struct Questions {
     runs: Together<RunId, Option<Arc<Run>>>,
     keys: Together<Key, Option<Arc<KnownKey>>>,
-    tables: Together<String, Written>,
-    /// When tables were last looked at, and what was seen.
-    lately: Mutex<HashMap<String, (Instant, Written)>>,
+    tables: Arc<Tables>,
     met: Met<Key>,
     accepts_at_once: bool,
     submissions: Together<Arc<NewRun>, Submitted>,
@@ -81,7 +79,7 @@ impl Questions {
             let store = Arc::clone(&of_submissions);
             async move { store.submit_together(&runs.iter().map(|run| &**run).collect::<Vec<_>>()).await }
         });
-        Self { runs, keys, tables, lately: Mutex::default(), met: Met::default(), accepts_at_once, submissions }
+        Self { runs, keys, tables: Tables::of(tables), met: Met::default(), accepts_at_once, submissions }
     }
 
     /// The run of this id, if there is one.
@@ -98,19 +96,15 @@ impl Questions {
     /// out whether the key is new: most are that were not met lately.
     pub(super) fn spares_a_look(&self, of: &Principal, key: &IdempotencyKey, pipeline: &str) -> Option<Written> {
         let is_met = self.met.note(&(of.clone(), key.clone()));
-        let lately = self.lately.lock().unwrap_or_else(PoisonError::into_inner);
-        let (at, written) = lately.get(pipeline).filter(|_| !is_met && self.accepts_at_once)?;
-        (at.elapsed() < TABLE_AGE).then(|| Arc::clone(written))
+        if is_met || !self.accepts_at_once {
+            return None;
+        }
+        self.tables.lately(pipeline, Instant::now())
     }
 
     /// The definitions that the entries of this table are right for.
     pub(super) async fn table_definitions(&self, pipeline: &str) -> Answer<Written> {
-        let now = Instant::now();
-        let written = self.tables.ask(pipeline.to_owned()).await?;
-        let mut lately = self.lately.lock().unwrap_or_else(PoisonError::into_inner);
-        lately.retain(|_, (at, _)| at.elapsed() < TABLE_AGE);
-        lately.insert(pipeline.to_owned(), (now, Arc::clone(&written)));
-        Ok(written)
+        self.tables.look(pipeline, Instant::now()).await
     }
 
     /// Submits a run that [`NewRun::is_plain`].
@@ -119,7 +113,114 @@ impl Questions {
     }
 }
 
+/// What tables were written by.
+struct Tables {
+    looks: Together<String, Written>,
+    lately: Mutex<HashMap<String, Seen>>,
+}
+
+/// What a table was written by, when somebody last looked.
+struct Seen {
+    at: Instant,
+    written: Written,
+    /// Another look is under way.
+    is_renewed: bool,
+}
+
+impl Tables {
+    fn of(looks: Together<String, Written>) -> Arc<Self> {
+        Arc::new(Self { looks, lately: Mutex::default() })
+    }
+
+    fn seen(&self) -> MutexGuard<'_, HashMap<String, Seen>> {
+        self.lately.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn look(&self, pipeline: &str, now: Instant) -> Answer<Written> {
+        let written = self.looks.ask(pipeline.to_owned()).await?;
+        let mut seen = self.seen();
+        seen.retain(|_, seen| now.duration_since(seen.at) < TABLE_AGE);
+        seen.insert(pipeline.to_owned(), Seen { at: now, written: Arc::clone(&written), is_renewed: false });
+        Ok(written)
+    }
+
+    /// What was seen a moment ago. Half of that moment later another look begins, so that of those who go on coming nobody waits for one.
+    fn lately(self: &Arc<Self>, pipeline: &str, now: Instant) -> Option<Written> {
+        let mut all = self.seen();
+        let seen = all.get_mut(pipeline)?;
+        let age = now.duration_since(seen.at);
+        if age >= TABLE_AGE {
+            return None;
+        }
+        if !seen.is_renewed && age >= TABLE_AGE / 2 {
+            seen.is_renewed = true;
+            let (tables, pipeline) = (Arc::clone(self), pipeline.to_owned());
+            // Where it fails, those who come after this moment look for themselves, and are told.
+            tokio::spawn(async move { tables.look(&pipeline, now).await });
+        }
+        Some(Arc::clone(&seen.written))
+    }
+}
+
 /// Each of them once.
 fn different<T: Clone + Eq + Hash>(asked: &[T]) -> Vec<T> {
     asked.iter().collect::<HashSet<_>>().into_iter().cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::StoreError;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// Looks at a database that is away after so many of them.
+    fn tables(until_away: usize) -> (Arc<Tables>, Arc<AtomicUsize>) {
+        let looks = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&looks);
+        let together = Together::new(OF_TABLES, move |pipelines: Vec<String>| {
+            let nth = counted.fetch_add(1, Ordering::Relaxed);
+            async move {
+                match nth < until_away {
+                    true => Ok(vec![Arc::default(); pipelines.len()]),
+                    false => Err(StoreError::Unavailable(sqlx::Error::PoolTimedOut)),
+                }
+            }
+        });
+        (Tables::of(together), looks)
+    }
+
+    /// What is under way comes to its end.
+    async fn settle() {
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn of_those_who_go_on_coming_nobody_waits_for_a_look() {
+        let (tables, looks) = tables(usize::MAX);
+        let mut now = Instant::now();
+        assert!(tables.lately("one", now).is_none());
+        assert!(tables.look("one", now).await.is_ok());
+        for _ in 0..100 {
+            now += TABLE_AGE / 10;
+            assert!(tables.lately("one", now).is_some() && tables.lately("two", now).is_none());
+            settle().await;
+        }
+        assert_eq!(looks.load(Ordering::Relaxed), 1 + 100 / 5, "one in half of the time");
+        assert!(tables.lately("one", now + TABLE_AGE).is_none(), "nobody came, and nobody looked");
+    }
+
+    #[tokio::test]
+    async fn what_could_not_be_seen_again_is_not_told_for_longer() {
+        let (tables, looks) = tables(1);
+        let start = Instant::now();
+        assert!(tables.look("one", start).await.is_ok());
+        for tenth in 1..10 {
+            assert!(tables.lately("one", start + TABLE_AGE / 10 * tenth).is_some());
+            settle().await;
+        }
+        assert!(tables.lately("one", start + TABLE_AGE).is_none());
+        assert_eq!(looks.load(Ordering::Relaxed), 2, "one look more, which failed");
+    }
 }

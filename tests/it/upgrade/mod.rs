@@ -3,6 +3,7 @@
 //! The folders of fixtures are what `tests/upgrade/make` made with the binary of that version, named after its last migration.
 
 mod beside;
+mod locks;
 
 use crate::service::{Place, Server, Store};
 use rstest::rstest;
