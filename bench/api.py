@@ -4,6 +4,7 @@ import dataclasses
 import datetime
 import math
 import os
+import statistics
 import subprocess
 import time
 import urllib.request
@@ -21,6 +22,9 @@ from stores import Postgres, Sqlite, long_queue, many_partitions
 IDLE_SECONDS = 10
 STARTS = 100
 QUEUED = 10_000
+# Submissions and bare inserts, in turn: so often, by so many connections each.
+TURNS = 3
+CROWDS = (load.CONNECTIONS, 4 * load.CONNECTIONS)
 PARTITIONS = (1_000, 100_000)
 SMALLEST = 0.001
 # So many that no limit of a caller is met, where the binary has such limits.
@@ -48,7 +52,7 @@ def measure(options):
 
 
 def of_store(store, seconds, starts):
-    """The story: idle, runs that start at once, load, then runs that start beside a long queue."""
+    """The story: idle, runs that start at once, load, then runs that start beside a long queue, and what comes beside it."""
     service = Service()
     for name in ("small", "load", "waits"):
         service.pipeline(jobs.quarter(name, SMALLEST).pipeline())
@@ -74,6 +78,9 @@ def of_store(store, seconds, starts):
         store.sql(service, long_queue(store, "waits", QUEUED))
         serve(service, store, workers=1)
         figures["start_queued_ms"] = starts_of(service, starts)
+        if isinstance(store, Postgres):
+            serve(service, store, workers=0)
+            figures["in_turn"] = [beside_inserts(service, store, run["id"], seconds, crowd) for crowd in CROWDS]
     return figures
 
 
@@ -145,6 +152,15 @@ def loads(service, store, run, seconds):
     return {name: dataclasses.asdict(sending(*what)) for name, what in sent.items()}
 
 
+def beside_inserts(service, store, run_id, seconds, connections):
+    """Submissions in a second and bare inserts in a second, in turn."""
+    turns = []
+    for _ in range(TURNS):
+        sent = load.send(service.base, seconds, "new", "load", f"new-{uuid.uuid4()}", connections=connections)
+        turns.append([sent.rate, floor.bare_inserts(store.cluster, run_id, seconds, connections)])
+    return {"connections": connections, "turns": turns, "ratio": statistics.median(new / bare for new, bare in turns)}
+
+
 def tag(service, path):
     """The ETag of an answer."""
     with urllib.request.urlopen(service.base + path, timeout=60) as answer:
@@ -166,6 +182,9 @@ def show(name, figures):
     if "floor" in figures:
         rows = [[what, f"{rate:,.0f}/s"] for what, rate in figures["floor"].items()]
         print(f"\n{report.table(['pgbench alone, prepared', 'rate'], rows)}")
+        rows = [[of["connections"], *(f"{new:,.0f} / {bare:,.0f}" for new, bare in of["turns"]), f"{of['ratio']:.2f}"] for of in figures["in_turn"]]
+        turns = [f"turn {n + 1}" for n in range(TURNS)]
+        print(f"\nsubmissions / bare inserts (pgbench), a second, in turn\n\n{report.table(['connections', *turns, 'median ratio'], rows)}")
     for what, key in (("idle", "start_ms"), (f"with {QUEUED:,} queued", "start_queued_ms")):
         print(f"\naccept to start, {what}: p50 {percentile(figures[key], 0.5):.1f} ms, p99 {percentile(figures[key], 0.99):.1f} ms")
     print(f"memory of the server: idle {figures['idle_mb']:.0f} MB, at most {figures['peak_mb']:.0f} MB under load")
@@ -187,9 +206,8 @@ def judged(name, figures):
     sent = figures["loads"]
     yield most("accept to start, idle, p99", percentile(figures["start_ms"], 0.99), 20, " ms")
     yield most(f"accept to start, {QUEUED:,} queued, p99", percentile(figures["start_queued_ms"], 0.99), 20, " ms")
-    if "floor" in figures:
-        new = sent["new submissions"]["rate"]
-        yield least("new submissions against the bare insert", new / figures["floor"]["insert"], 0.6, "")
+    for of in figures.get("in_turn", []):
+        yield least(f"new submissions against the bare insert, {of['connections']} connections", of["ratio"], 0.6, "")
     yield least("one key, again and again", sent["one key, again and again"]["rate"], 6_000, "/s")
     yield least("status", sent["status"]["rate"], 10_000, "/s")
     yield most("totals of 100,000, first page, p99", sent["totals of 100,000, page of 100, one client"]["p99_ms"], 10, " ms")

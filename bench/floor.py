@@ -63,14 +63,24 @@ SCRIPTS = {"insert": INSERT, "submission": SUBMISSION, "same key": SAME_KEY, "st
 
 def measure(cluster, run_id, many, seconds, clients):
     """Transactions in a second of each script, over a run that is there."""
+    told = {**said_of(cluster, run_id), "many": many}
+    return {name: rate_of(cluster, script.format(**told), seconds, clients) for name, script in SCRIPTS.items()}
+
+
+def bare_inserts(cluster, run_id, seconds, clients):
+    """Bare inserts in a second, like the one of a run that is there."""
+    return rate_of(cluster, INSERT.format(**said_of(cluster, run_id)), seconds, clients)
+
+
+def rate_of(cluster, script, seconds, clients):
+    # What a script has put in is known to those after it, whose plans would else be those for next to nothing.
+    cluster.sql("analyze")
+    return cluster.pgbench(script, seconds, clients)
+
+
+def said_of(cluster, run_id):
     columns = "principal, idempotency_key, pipeline, asked, fingerprint, definition"
     found = cluster.sql(f"select {columns} from runs where id = '{run_id}'").split("|")
     principal, key, pipeline, asked, fingerprint, definition = found
     told = {"principal": principal, "key": key, "pipeline": pipeline, "asked": asked, "fingerprint": fingerprint}
-    told |= {"definition": definition, "id": run_id, "many": many}
-    rates = {}
-    for name, script in SCRIPTS.items():
-        # What a script has put in is known to those after it, whose plans would else be those for next to nothing.
-        cluster.sql("analyze")
-        rates[name] = cluster.pgbench(script.format(**told), seconds, clients)
-    return rates
+    return told | {"definition": definition, "id": run_id}
