@@ -153,10 +153,13 @@ def loads(service, store, run, seconds):
 
 
 def beside_inserts(service, store, run_id, seconds, connections):
-    """Submissions in a second and bare inserts in a second, in turn."""
+    """Submissions in a second and bare inserts in a second, in turn. Nobody stands behind a run of the turn before."""
     turns = []
     for _ in range(TURNS):
+        store.cluster.sql("truncate reservations")
         sent = load.send(service.base, seconds, "new", "load", f"new-{uuid.uuid4()}", connections=connections)
+        if sent.refused or sent.broken:
+            raise RuntimeError(f"{sent.refused} submissions were refused, {sent.broken} broken")
         turns.append([sent.rate, floor.bare_inserts(store.cluster, run_id, seconds, connections)])
     return {"connections": connections, "turns": turns, "ratio": statistics.median(new / bare for new, bare in turns)}
 

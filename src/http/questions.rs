@@ -123,7 +123,7 @@ struct Tables {
 struct Seen {
     at: Instant,
     written: Written,
-    /// Another look is under way.
+    /// Another look has begun since.
     is_renewed: bool,
 }
 
@@ -140,7 +140,10 @@ impl Tables {
         let written = self.looks.ask(pipeline.to_owned()).await?;
         let mut seen = self.seen();
         seen.retain(|_, seen| now.duration_since(seen.at) < TABLE_AGE);
-        seen.insert(pipeline.to_owned(), Seen { at: now, written: Arc::clone(&written), is_renewed: false });
+        // A look that took long may come after a later one.
+        if seen.get(pipeline).is_none_or(|seen| seen.at <= now) {
+            seen.insert(pipeline.to_owned(), Seen { at: now, written: Arc::clone(&written), is_renewed: false });
+        }
         Ok(written)
     }
 
@@ -169,58 +172,92 @@ fn different<T: Clone + Eq + Hash>(asked: &[T]) -> Vec<T> {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
     use super::*;
-    use crate::store::StoreError;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use crate::store::{StoreError, StoreResult};
+    use tokio::sync::{mpsc, oneshot};
 
-    /// Looks at a database that is away after so many of them.
-    fn tables(until_away: usize) -> (Arc<Tables>, Arc<AtomicUsize>) {
-        let looks = Arc::new(AtomicUsize::new(0));
-        let counted = Arc::clone(&looks);
-        let together = Together::new(OF_TABLES, move |pipelines: Vec<String>| {
-            let nth = counted.fetch_add(1, Ordering::Relaxed);
-            async move {
-                match nth < until_away {
-                    true => Ok(vec![Arc::default(); pipelines.len()]),
-                    false => Err(StoreError::Unavailable(sqlx::Error::PoolTimedOut)),
-                }
-            }
+    type Look = oneshot::Sender<StoreResult<Vec<Written>>>;
+
+    /// What the test lets looks find.
+    fn tables() -> (Arc<Tables>, mpsc::UnboundedReceiver<Look>) {
+        let (begun, under_way) = mpsc::unbounded_channel();
+        let bounds = Bounds { patience: Duration::ZERO, ..OF_TABLES };
+        let together = Together::new(bounds, move |_: Vec<String>| {
+            let (end, ended) = oneshot::channel();
+            begun.send(end).unwrap();
+            async move { ended.await.unwrap() }
         });
-        (Tables::of(together), looks)
+        (Tables::of(together), under_way)
     }
 
-    /// What is under way comes to its end.
+    async fn end(look: Look, found: &Written) {
+        look.send(Ok(vec![Arc::clone(found)])).unwrap();
+        settle().await;
+    }
+
+    /// What is under way goes as far as it can.
     async fn settle() {
         for _ in 0..100 {
             tokio::task::yield_now().await;
         }
     }
 
+    fn is(found: Option<Written>, expected: &Written) -> bool {
+        found.is_some_and(|found| Arc::ptr_eq(&found, expected))
+    }
+
+    /// A look of somebody who waits for it, which is under way when this returns.
+    async fn begin(tables: &Arc<Tables>, now: Instant, looks: &mut mpsc::UnboundedReceiver<Look>) -> Look {
+        let tables = Arc::clone(tables);
+        tokio::spawn(async move { tables.look("one", now).await });
+        looks.recv().await.unwrap()
+    }
+
     #[tokio::test]
     async fn of_those_who_go_on_coming_nobody_waits_for_a_look() {
-        let (tables, looks) = tables(usize::MAX);
+        let (tables, mut looks) = tables();
         let mut now = Instant::now();
         assert!(tables.lately("one", now).is_none());
-        assert!(tables.look("one", now).await.is_ok());
-        for _ in 0..100 {
+        let mut found = Written::default();
+        end(begin(&tables, now, &mut looks).await, &found).await;
+        for nth in 1..100 {
             now += TABLE_AGE / 10;
-            assert!(tables.lately("one", now).is_some() && tables.lately("two", now).is_none());
+            assert!(is(tables.lately("one", now), &found) && tables.lately("two", now).is_none());
             settle().await;
+            if nth % 5 == 0 {
+                found = Written::default();
+                end(looks.try_recv().unwrap(), &found).await;
+            }
+            assert!(looks.try_recv().is_err(), "one in half of the time");
         }
-        assert_eq!(looks.load(Ordering::Relaxed), 1 + 100 / 5, "one in half of the time");
         assert!(tables.lately("one", now + TABLE_AGE).is_none(), "nobody came, and nobody looked");
     }
 
     #[tokio::test]
     async fn what_could_not_be_seen_again_is_not_told_for_longer() {
-        let (tables, looks) = tables(1);
-        let start = Instant::now();
-        assert!(tables.look("one", start).await.is_ok());
+        let (tables, mut looks) = tables();
+        let (start, found) = (Instant::now(), Written::default());
+        end(begin(&tables, start, &mut looks).await, &found).await;
         for tenth in 1..10 {
-            assert!(tables.lately("one", start + TABLE_AGE / 10 * tenth).is_some());
+            assert!(is(tables.lately("one", start + TABLE_AGE / 10 * tenth), &found));
             settle().await;
+            if tenth == 5 {
+                let away = StoreError::Unavailable(sqlx::Error::PoolTimedOut);
+                looks.try_recv().unwrap().send(Err(away)).unwrap();
+            }
+            assert!(looks.try_recv().is_err(), "one look more, which failed");
         }
         assert!(tables.lately("one", start + TABLE_AGE).is_none());
-        assert_eq!(looks.load(Ordering::Relaxed), 2, "one look more, which failed");
+    }
+
+    #[tokio::test]
+    async fn a_look_that_comes_after_a_later_one_changes_nothing() {
+        let (tables, mut looks) = tables();
+        let (start, [before, after]) = (Instant::now(), [Written::default(), Written::default()]);
+        let slow = begin(&tables, start, &mut looks).await;
+        end(begin(&tables, start + TABLE_AGE / 5, &mut looks).await, &after).await;
+        end(slow, &before).await;
+        assert!(is(tables.lately("one", start + TABLE_AGE), &after));
     }
 }

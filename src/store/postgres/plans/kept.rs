@@ -94,17 +94,18 @@ async fn prepare_controls(connection: &mut PgConnection) -> Vec<String> {
         "set enable_indexscan = off; set enable_indexonlyscan = off; set enable_bitmapscan = off".to_owned(),
     )
     .await;
+    let none = "'00000000-0000-0000-0000-000000000000'";
     let mut controls = Vec::new();
-    for (table, key) in [("runs", "id"), ("reservations", "run_id"), ("run_partitions", "run_id")] {
-        run(
-            connection,
-            format!("prepare all_{table} as select from {table} where {key} = '00000000-0000-0000-0000-000000000000'"),
-        )
-        .await;
+    for (table, key) in [
+        ("runs", format!("id = {none}")),
+        ("reservations", format!("run_id = {none}")),
+        ("run_partitions", format!("run_id = {none}")),
+        ("definitions", "hash = 'none'".to_owned()),
+        ("catalog", "pipeline = 'none'".to_owned()),
+    ] {
+        run(connection, format!("prepare all_{table} as select from {table} where {key}")).await;
         controls.push(format!("execute all_{table}"));
     }
-    run(connection, "prepare all_definitions as select from definitions where hash = 'none'".to_owned()).await;
-    controls.push("execute all_definitions".to_owned());
     for control in &controls {
         run(connection, control.clone()).await;
     }
@@ -145,7 +146,7 @@ async fn plans_that_were_made_over_next_to_nothing_read_little_of_much(#[case] b
     // Without statistics, which would make the plans anew.
     let mut other = database.connect().await;
     run(&mut other, "delete from reservations".to_owned()).await;
-    // The end of a temporary table would make the plans anew.
+    // A first temporary table makes a schema, and that all plans anew.
     let lasting = include_str!("../../plans/numbers_postgres.sql").replace("temporary", "");
     run(&mut other, many_rows(&lasting)).await;
     other.close().await.unwrap();
