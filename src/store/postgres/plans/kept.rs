@@ -10,6 +10,9 @@ const MOST_READ: i64 = 300;
 /// So many pages of a table or an index at the most: an index that is gone through for one entry counts as one row above.
 const MOST_PAGES: i64 = 150;
 
+/// A session that falls far behind with what others change in any database of the server forgets all of its plans.
+const MOST_TRIES: usize = 5;
+
 /// The number of the last runs' partition, which all wait.
 fn last_partition() -> u64 {
     (rows() - 1) / 20
@@ -119,6 +122,17 @@ async fn prepare_controls(connection: &mut PgConnection) -> Vec<String> {
 #[case::that_has_a_few_runs("a few")]
 #[tokio::test]
 async fn plans_that_were_made_over_next_to_nothing_read_little_of_much(#[case] before: &str) {
+    for _ in 0..MOST_TRIES {
+        if let Some(read_too_much) = tried(before).await {
+            assert!(read_too_much.is_empty(), "expected at most {MOST_READ} and {MOST_PAGES}: {read_too_much:?}");
+            return;
+        }
+    }
+    panic!("plans were made anew each time");
+}
+
+/// What reads too much, by name, with its rows and pages; nothing where plans were made anew meanwhile, which says nothing.
+async fn tried(before: &str) -> Option<Vec<(&'static str, i64, i64)>> {
     let database = Database::create().await;
     let mut connection = database.connect().await;
     // Nobody else looks at the tables meanwhile, which would make the plans anew.
@@ -150,9 +164,9 @@ async fn plans_that_were_made_over_next_to_nothing_read_little_of_much(#[case] b
     let lasting = include_str!("../../plans/numbers_postgres.sql").replace("temporary", "");
     run(&mut other, many_rows(&lasting)).await;
     other.close().await.unwrap();
+    let mut were_kept = true;
     for control in controls {
-        let (read, _) = read_by(&mut connection, &control).await;
-        assert!(read > MOST_READ, "{control} has read {read}: plans were made anew");
+        were_kept &= read_by(&mut connection, &control).await.0 > MOST_READ;
     }
     let mut read_too_much = Vec::new();
     for (name, look) in looks() {
@@ -163,7 +177,7 @@ async fn plans_that_were_made_over_next_to_nothing_read_little_of_much(#[case] b
     }
     connection.close().await.unwrap();
     database.drop().await;
-    assert!(read_too_much.is_empty(), "expected at most {MOST_READ} and {MOST_PAGES}: {read_too_much:?}");
+    were_kept.then_some(read_too_much)
 }
 
 /// How many rows and entries of indexes a statement reads, whose writes are undone, and the most pages of one table or index.
